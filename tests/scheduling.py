@@ -70,7 +70,9 @@ class Scheduling(LoadScopeScheduling):
         super().schedule()
 
     def _assign_work_unit(self, node: WorkerController) -> None:
-        wanted = next_unit(self.workqueue, int(node.gateway.id.removeprefix("gw")))
+        number = int(node.gateway.id.removeprefix("gw"))
+        # A worker that replaces a crashed one may have to do that one's work.
+        wanted = next_unit(self.workqueue, number if number < self.numnodes else 0)
         if wanted is None:
             node.shutdown()
             return
