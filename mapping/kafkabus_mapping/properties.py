@@ -3,6 +3,8 @@
 A property's value is a JSON string, number, boolean or null; an object with one member is a tagged value:
 ``{"datetime": "2026-01-31T12:00:00.000001+00:00"}``, ``{"uuid": "…"}``, ``{"bytes": "<base64>"}``, ``{"int": "…"}``
 for integers beyond 2**53, ``{"float": "nan"}`` for floats that JSON cannot write, ``{"timedelta": <microseconds>}``.
+
+Within a body or annotations, values of types that only AMQP has are tagged with their type: ``{"int32": 5}``.
 """
 
 from __future__ import annotations
@@ -14,6 +16,23 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
+
+from kafkabus_mapping.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal,
+    Described,
+    Float,
+    Int,
+    Milliseconds,
+    Short,
+    Symbol,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
 
 PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
 """The types of an application property's value."""
@@ -61,7 +80,30 @@ def decode_value(text: str | bytes) -> Any:
     return _decoded(_decode_tree, text)
 
 
+_OF_AMQP: Mapping[type[Any], str] = {
+    UByte: "ubyte",
+    UShort: "ushort",
+    UInt: "uint",
+    ULong: "ulong",
+    Byte: "byte",
+    Short: "short",
+    Int: "int32",
+    Float: "float32",
+    Symbol: "symbol",
+    Char: "char",
+    Milliseconds: "milliseconds",
+    Decimal: "decimal",
+    Array: "array",
+    Described: "described",
+}
+"""Tags of types that only AMQP has, whose values are encoded as those of the types that Python has for them."""
+_TO_AMQP = {tag: kind for kind, tag in _OF_AMQP.items()}
+
+
 def _encode_tree(value: object) -> object:
+    tag = _OF_AMQP.get(type(value))
+    if tag is not None:
+        return {tag: _encode_tree(_plain(value))}
     if isinstance(value, (list, tuple)):
         return [_encode_tree(one) for one in value]
     if isinstance(value, Mapping):
@@ -69,11 +111,25 @@ def _encode_tree(value: object) -> object:
     return _encode_value("value", value)
 
 
+def _plain(value: Any) -> Any:
+    """Return the value of a type that only AMQP has as one of Python's."""
+    for kind in (str, int, float, bytes):
+        if isinstance(value, kind):
+            return kind(value)
+    return list(value)
+
+
 def _decode_tree(value: Any) -> Any:
     if isinstance(value, list):
         return [_decode_tree(one) for one in value]
-    if isinstance(value, dict) and value.keys() == {"map"}:
-        return {_decode_tree(key): _decode_tree(one) for key, one in value["map"]}
+    if isinstance(value, dict) and len(value) == 1:
+        ((tag, content),) = value.items()
+        if tag == "map":
+            return {_decode_tree(key): _decode_tree(one) for key, one in content}
+        if tag == "described":
+            return Described(*_decode_tree(content))
+        if tag in _TO_AMQP:
+            return _TO_AMQP[tag](_decode_tree(content))
     return _decode_value(value)
 
 

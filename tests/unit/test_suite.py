@@ -51,6 +51,43 @@ def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: st
     assert lacks not in listed
 
 
+HANGING = """
+import ctypes, signal
+import pytest
+from tests import hangs
+
+hangs.LATER = 0.2
+
+@pytest.mark.timeout(0.2)
+def test_it():
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+    ctypes.PyDLL(None).sleep(60)
+"""
+"""A test that no signal interrupts, and that lets no other thread run."""
+
+
+def test_a_test_that_hangs_in_a_c_library_ends_its_process(tmp_path: Path) -> None:
+    """The process tells where it was. It takes a second to start pytest."""
+    test = tmp_path / "test_hanging.py"
+    test.write_text(HANGING)
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.hangs",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(ROOT),
+        str(test),
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50, check=False)
+    assert done.returncode == 1
+    assert "passed" not in done.stdout
+    assert "in test_it" in done.stderr
+
+
 def test_time_is_told_apart_by_what_began_first() -> None:
     """Time that is spent within another cause counts for that cause."""
     meter = Meter()

@@ -269,7 +269,7 @@ class ServiceBusMessage:
             return None
         if self._body_kind is not None:
             with contextlib.suppress(ValueError):
-                return decode_value(self._body)
+                return plain_value(decode_value(self._body))
         return iter((self._body,))
 
     @property
@@ -701,6 +701,14 @@ class ServiceBusMessageBatch:
         self._limit = MAX_BATCH_BY_HAND if max_size_in_bytes is None else max_size_in_bytes
         self._size = 0
         self._messages: list[Outgoing] = []
+
+    @classmethod
+    def _of(cls, messages: Sequence[Outgoing]) -> ServiceBusMessageBatch:
+        """Return a batch of messages that are encoded already; the sender checks their size."""
+        batch = cls()
+        batch._messages += messages
+        batch._size = sum(one.size for one in messages)
+        return batch
 
     def __len__(self) -> int:
         return len(self._messages)

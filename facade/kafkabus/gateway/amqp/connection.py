@@ -1,0 +1,282 @@
+"""The engine of one AMQP connection, the server's side: bytes in, events and bytes out; it does no I/O and knows no clock.
+
+The owner gives the engine the bytes that came, handles the events that it returns, and sends what ``take_output`` returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final, TypeVar
+
+from kafkabus.gateway.amqp.conditions import (
+    FRAMING_ERROR,
+    ILLEGAL_STATE,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+)
+from kafkabus.gateway.amqp.events import Closed, Event, Limits, LinkDetached, Opened
+from kafkabus.gateway.amqp.frames import (
+    AMQP_FRAME,
+    AMQP_HEADER,
+    EMPTY_FRAME,
+    SASL_FRAME,
+    SASL_HEADER,
+    SMALLEST_MAX_FRAME,
+    Frame,
+    FrameReader,
+    frame_of,
+)
+from kafkabus.gateway.amqp.performatives import (
+    Begin,
+    Close,
+    Composite,
+    End,
+    Open,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    error_of,
+)
+from kafkabus.gateway.amqp.session import Session
+
+P = TypeVar("P", bound=Composite)
+
+MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+"""The names under which clients may log in; what they may do is told by claims."""
+
+
+class _Phase(Enum):
+    """How far a connection is."""
+
+    HEADER = "header"
+    SASL = "sasl"
+    SECOND_HEADER = "second header"
+    OPEN = "open"
+    OPENED = "opened"
+    CLOSING = "closing"
+    CLOSED = "closed"
+
+
+class Connection:
+    """One connection.
+
+    Args:
+        container_id: Our name.
+        limits: Bounds.
+
+    Attributes:
+        limits: Bounds.
+        sessions: The sessions, by channel.
+        peer: What the peer said when it opened the connection; None before.
+        login: The mechanism and the bytes with which the peer logged in; None without that.
+    """
+
+    def __init__(self, container_id: str, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.sessions: dict[int, Session] = {}
+        self.peer: Open | None = None
+        self.login: tuple[str, bytes] | None = None
+        self._container_id = container_id
+        self._phase = _Phase.HEADER
+        # What comes before the connection is open is short.
+        self._reader = FrameReader(SMALLEST_MAX_FRAME * 8)
+        self._output: list[bytes] = []
+        # The peer may say more on a channel before it hears, or after it said, that the session is over.
+        self._ended: set[int] = set()
+        self._peer_frame_bytes = SMALLEST_MAX_FRAME
+        self._by_phase: dict[_Phase, Callable[[], list[Event] | None]] = {
+            _Phase.HEADER: self._read_header,
+            _Phase.SASL: self._read_sasl,
+            _Phase.SECOND_HEADER: self._read_header,
+            _Phase.OPEN: self._read_frame,
+            _Phase.OPENED: self._read_frame,
+            _Phase.CLOSING: self._read_frame,
+        }
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is over."""
+        return self._phase is _Phase.CLOSED
+
+    def take_output(self) -> bytes:
+        """Return the bytes to send, and forget them."""
+        output = b"".join(self._output)
+        self._output.clear()
+        return output
+
+    def receive(self, data: bytes) -> Iterator[Event]:
+        """Take bytes that came; yield what the peer did, each before its next step is looked at.
+
+        An error of the peer closes the connection.
+        """
+        self._reader.feed(data)
+        while not self.is_closed:
+            try:
+                events = self._by_phase[self._phase]()
+            except AmqpError as error:
+                events = self._fail(error)
+            if events is None:
+                return
+            yield from events
+
+    def _fail(self, error: AmqpError) -> list[Event]:
+        if self._phase is _Phase.OPEN:
+            self._write_open()
+        if self._phase in {_Phase.OPEN, _Phase.OPENED}:
+            self._write(Close(error_of(error)))
+        return self._over(Closed(error))
+
+    def heartbeat(self) -> None:
+        """Send a frame that says nothing, unless the connection is not open."""
+        if self._phase is _Phase.OPENED:
+            self._output.append(EMPTY_FRAME)
+
+    def close(self, error: AmqpError | None = None) -> None:
+        """Close the connection; ``Closed`` comes when the peer has answered."""
+        if self._phase is _Phase.OPENED:
+            self._write(Close(error_of(error)))
+            self._phase = _Phase.CLOSING
+
+    def _over(self, closed: Closed) -> list[Event]:
+        events: list[Event] = []
+        for session in list(self.sessions.values()):
+            events += self._drop(session)
+        self._phase = _Phase.CLOSED
+        return [*events, closed]
+
+    def _read_header(self) -> list[Event] | None:
+        header = self._reader.header()
+        if header is None:
+            return None
+        if header == SASL_HEADER and self._phase is _Phase.HEADER:
+            self._output.append(SASL_HEADER)
+            self._write_sasl(SaslMechanisms(MECHANISMS))
+            self._phase = _Phase.SASL
+        elif header == AMQP_HEADER:
+            self._output.append(AMQP_HEADER)
+            self._phase = _Phase.OPEN
+        else:
+            # The answer is the header that would have been right.
+            self._output.append(SASL_HEADER)
+            return self._over(
+                Closed(AmqpError(FRAMING_ERROR, f"the peer began with {header!r}, which is not AMQP 1.0"))
+            )
+        return []
+
+    def _read_sasl(self) -> list[Event] | None:
+        frame = self._reader.frame()
+        if frame is None:
+            return None
+        init = frame.performative
+        if frame.kind != SASL_FRAME or not isinstance(init, SaslInit):
+            raise AmqpError(ILLEGAL_STATE, f"{type(init).__name__} in place of the choice of a SASL mechanism")
+        self.login = (init.mechanism, init.initial_response or b"")
+        known = init.mechanism in MECHANISMS
+        self._write_sasl(SaslOutcome(0 if known else 1))
+        if not known:
+            return self._over(Closed(AmqpError(NOT_ALLOWED, f"no SASL mechanism {init.mechanism!r} is offered")))
+        self._phase = _Phase.SECOND_HEADER
+        return []
+
+    def _read_frame(self) -> list[Event] | None:
+        frame = self._reader.frame()
+        if frame is None:
+            return None
+        if frame.kind != AMQP_FRAME:
+            raise AmqpError(FRAMING_ERROR, "a SASL frame in an open connection")
+        return self._handle(frame)
+
+    def _handle(self, frame: Frame) -> list[Event]:
+        performative = frame.performative
+        if isinstance(performative, Close):
+            if self._phase is not _Phase.CLOSING:
+                self._write(Close())
+            return self._over(Closed(None, performative.error))
+        if performative is None or self._phase is _Phase.CLOSING:
+            return []
+        if self._phase is _Phase.OPEN:
+            return self._opened(_expected(performative, Open))
+        if isinstance(performative, Begin):
+            return self._begin(frame.channel, performative)
+        return self._handle_in_session(frame.channel, performative, frame.payload)
+
+    def _handle_in_session(self, channel: int, performative: Composite, payload: bytes) -> list[Event]:
+        session = self.sessions.get(channel)
+        if session is None:
+            if channel in self._ended:
+                return []
+            raise AmqpError(NOT_ALLOWED, f"no session was begun on channel {channel}")
+        if isinstance(performative, End):
+            return self._end(session, None)
+        try:
+            return session._handle(performative, payload)
+        except AmqpError as error:
+            return self._end(session, error)
+
+    def _opened(self, opened: Open) -> list[Event]:
+        if opened.max_frame_size < SMALLEST_MAX_FRAME:
+            raise AmqpError(NOT_ALLOWED, f"max-frame-size {opened.max_frame_size}: the least is {SMALLEST_MAX_FRAME}")
+        self.peer = opened
+        self._peer_frame_bytes = min(opened.max_frame_size, self.limits.frame_bytes)
+        self._reader.largest = self.limits.frame_bytes
+        self._write_open()
+        self._phase = _Phase.OPENED
+        return [Opened(opened)]
+
+    def _write_open(self) -> None:
+        asked = 0xFFFF if self.peer is None else self.peer.channel_max
+        self._write(
+            Open(
+                self._container_id,
+                max_frame_size=self.limits.frame_bytes,
+                channel_max=min(asked, max(0, self.limits.sessions - 1)),
+                idle_time_out=self.limits.idle_ms,
+            )
+        )
+
+    def _begin(self, channel: int, begin: Begin) -> list[Event]:
+        if channel in self.sessions:
+            raise AmqpError(NOT_ALLOWED, f"a session was begun on channel {channel} before")
+        if len(self.sessions) >= self.limits.sessions:
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.limits.sessions} sessions")
+        session = self.sessions[channel] = Session(self, channel, begin)
+        session._write(
+            Begin(
+                channel,
+                next_outgoing_id=0,
+                incoming_window=self.limits.window,
+                outgoing_window=self.limits.window,
+                handle_max=self.limits.links,
+            )
+        )
+        return []
+
+    def _drop(self, session: Session) -> list[Event]:
+        self.sessions.pop(session.channel, None)
+        links = list(session.links.values())
+        for link in links:
+            session._forget(link)
+        session._waiting.clear()
+        return [LinkDetached(link) for link in links]
+
+    def _end(self, session: Session, error: AmqpError | None) -> list[Event]:
+        if self.sessions.get(session.channel) is not session:
+            return []
+        events = self._drop(session)
+        self._output.append(frame_of(session.channel, End(error_of(error)).encoded()))
+        self._ended.add(session.channel)
+        return events
+
+    def _write(self, performative: Composite) -> None:
+        self._output.append(frame_of(0, performative.encoded()))
+
+    def _write_sasl(self, performative: Composite) -> None:
+        self._output.append(frame_of(0, performative.encoded(), kind=SASL_FRAME))
+
+
+def _expected(performative: Composite, kind: type[P]) -> P:
+    if not isinstance(performative, kind):
+        raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} in place of {kind.__name__}")
+    return performative

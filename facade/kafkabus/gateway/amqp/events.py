@@ -1,0 +1,150 @@
+"""Events of a connection, the deliveries that they tell of, and the connection's bounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.amqp.performatives import Open
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.amqp.session import Link
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of one connection.
+
+    Attributes:
+        frame_bytes: The largest frame.
+        sessions: The most sessions.
+        links: The most links, of all sessions together.
+        message_bytes: The largest message, or batch of messages.
+        window: The most frames of a session that come before they are asked for again.
+        idle_ms: After how many milliseconds without a frame the client is taken for gone.
+    """
+
+    frame_bytes: int = 65_536
+    sessions: int = 5_000
+    links: int = 5_000
+    message_bytes: int = 1_048_576
+    window: int = 5_000
+    idle_ms: int = 120_000
+
+
+class Event:
+    """Something that the peer did."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True)
+class Opened(Event):
+    """The peer opened the connection."""
+
+    open: Open
+
+
+@dataclass(slots=True)
+class LinkAttached(Event):
+    """The peer attaches a link: ``accept`` or ``refuse`` it."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class LinkFlowed(Event):
+    """The peer gave a link that we send on another credit, or asked for its use."""
+
+    link: Link
+
+
+@dataclass(slots=True)
+class Delivered(Event):
+    """A message came as a whole."""
+
+    delivery: IncomingDelivery
+
+
+@dataclass(slots=True)
+class Disposed(Event):
+    """The peer told the state of deliveries that it received and that are not settled."""
+
+    deliveries: list[OutgoingDelivery]
+    state: Any
+    settled: bool
+
+
+@dataclass(slots=True)
+class LinkDetached(Event):
+    """A link is gone, by itself or with its session; the peer has its answer."""
+
+    link: Link
+    error: Any = None
+
+
+@dataclass(slots=True)
+class Closed(Event):
+    """The connection is over: send what is left of the output, then close the socket."""
+
+    error: AmqpError | None = None
+    by_peer: Any = None
+
+
+@dataclass(slots=True, eq=False)
+class IncomingDelivery:
+    """A message that comes over a link.
+
+    Attributes:
+        link: The link.
+        number: Its number in the session.
+        tag: Its tag.
+        message_format: 0, or Service Bus's of a batch.
+        settled: Whether the peer wants to know nothing of it.
+        state: Its state, such as the transaction that it is part of.
+        size: The bytes that came.
+        pieces: Its bytes; empty if there are too many.
+    """
+
+    link: Link
+    number: int
+    tag: bytes
+    message_format: int
+    settled: bool
+    state: Any
+    size: int = 0
+    pieces: list[bytes] = field(default_factory=list[bytes])
+
+    @property
+    def is_too_large(self) -> bool:
+        """Whether it has more bytes than the limit allows."""
+        return self.size > self.link.session.connection.limits.message_bytes
+
+    @property
+    def payload(self) -> bytes:
+        """Its bytes; empty if there are too many."""
+        return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
+
+    def add(self, piece: bytes) -> None:
+        """Add bytes that came."""
+        self.size += len(piece)
+        if self.is_too_large:
+            self.pieces.clear()
+        else:
+            self.pieces.append(piece)
+
+
+@dataclass(slots=True, eq=False)
+class OutgoingDelivery:
+    """A message that goes over a link, as long as it is not settled.
+
+    Attributes:
+        link: The link.
+        number: Its number in the session.
+        content: What the owner keeps with it.
+    """
+
+    link: Link
+    number: int
+    content: Any

@@ -1,0 +1,479 @@
+"""Performatives, and what they consist of: described lists of fields (parts 2, 3 and 4 of AMQP 1.0's specification).
+
+All fields are written, also null ones at the end: some clients read lists by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Final, TypeVar, cast
+
+from typing_extensions import Self
+
+from kafkabus.gateway.amqp.conditions import INVALID_FIELD, AmqpError
+from kafkabus_mapping.amqp.types import (
+    Array,
+    Described,
+    Symbol,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+    encode,
+)
+
+C = TypeVar("C", bound="Composite")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How a field is read and written.
+
+    Attributes:
+        accepts: Types of Python in which it may come.
+        make: Makes the value to write.
+        most: The largest number; 0 if it is no number.
+    """
+
+    accepts: tuple[type[Any], ...]
+    make: Callable[[Any], Any]
+    most: int = 0
+
+    def read(self, where: str, value: Any) -> Any:
+        if type(value) is Described:
+            value = decode_composite(value)
+        if (
+            not isinstance(value, self.accepts)
+            or (isinstance(value, bool) and bool not in self.accepts)
+            or (self.most and not 0 <= value <= self.most)
+        ):
+            raise AmqpError(INVALID_FIELD, f"{where} is {value!r:.60}")
+        return value
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _symbols(value: Any) -> Array:
+    return Array(Symbol(one) for one in value)
+
+
+BOOL: Final = _Kind((bool,), bool)
+UBYTE: Final = _Kind((int,), UByte, 0xFF)
+USHORT: Final = _Kind((int,), UShort, 0xFFFF)
+UINT: Final = _Kind((int,), UInt, 0xFFFF_FFFF)
+ULONG: Final = _Kind((int,), ULong, 0xFFFF_FFFF_FFFF_FFFF)
+TEXT: Final = _Kind((str,), str)
+SYMBOL: Final = _Kind((str,), Symbol)
+SYMBOLS: Final = _Kind((str, Array, list), _symbols)
+BINARY: Final = _Kind((bytes,), bytes)
+MAP: Final = _Kind((dict,), _as_is)
+ANY: Final = _Kind((object,), _as_is)
+
+
+class Composite:
+    """A described list.
+
+    Attributes:
+        CODE: Its descriptor.
+        NAME: Its symbolic descriptor.
+        KINDS: The kinds of its fields, in their order.
+        NEEDED: How many of the fields, from the first on, must not be null.
+    """
+
+    __slots__ = ()
+    CODE: ClassVar[int]
+    NAME: ClassVar[str]
+    KINDS: ClassVar[tuple[_Kind, ...]]
+    NEEDED: ClassVar[int] = 0
+    _names: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def read(cls, values: Any) -> Self:
+        """Return the composite of some fields; those that are missing or null have their defaults.
+
+        Raises:
+            AmqpError: A field is missing that is needed, or of a type that it cannot have.
+        """
+        if not isinstance(values, list) or len(values) > len(cls.KINDS):
+            raise AmqpError(INVALID_FIELD, f"{cls.NAME} has at most {len(cls.KINDS)} fields: {values!r:.60}")
+        found = cls()
+        for name, kind, value in zip(cls._names, cls.KINDS, values, strict=False):
+            if value is not None:
+                setattr(found, name, kind.read(f"{cls.NAME}, field {name}", value))
+        for name, value in zip(cls._names[: cls.NEEDED], [*values, *[None] * cls.NEEDED], strict=False):
+            if value is None:
+                raise AmqpError(INVALID_FIELD, f"{cls.NAME} lacks the field {name}")
+        return found
+
+    def described(self) -> Described:
+        """Return the described list."""
+        values = [
+            None if (value := getattr(self, name)) is None else _written(kind, value)
+            for name, kind in zip(self._names, self.KINDS, strict=True)
+        ]
+        return Described(ULong(self.CODE), values)
+
+    def encoded(self) -> bytes:
+        """Return the encoded list."""
+        return encode(self.described())
+
+
+def _written(kind: _Kind, value: Any) -> Any:
+    return value.described() if isinstance(value, Composite) else kind.make(value)
+
+
+_KNOWN: dict[int | str, type[Composite]] = {}
+
+
+def _composite(kind: type[C]) -> type[C]:
+    """Make a class of fields known by its descriptors."""
+    made = dataclass(slots=True)(kind)
+    made._names = tuple(one.name for one in fields(cast("Any", made)))
+    if len(made._names) != len(made.KINDS):
+        raise AssertionError(f"{made.NAME} has {len(made._names)} fields of {len(made.KINDS)} kinds")
+    _KNOWN[made.CODE] = _KNOWN[made.NAME] = made
+    return made
+
+
+def decode_composite(value: Described) -> Any:
+    """Return the composite that a described list is; the value itself if no composite has the descriptor.
+
+    Raises:
+        AmqpError: A field is missing that is needed, or of a type that it cannot have.
+    """
+    descriptor = value.descriptor
+    kind = _KNOWN.get(descriptor) if isinstance(descriptor, (int, str)) else None
+    return value if kind is None else kind.read(value.value)
+
+
+@_composite
+class ErrorCondition(Composite):
+    """An error: condition, description, information."""
+
+    CODE, NAME = 0x1D, "amqp:error:list"
+    KINDS = (SYMBOL, TEXT, MAP)
+    NEEDED = 1
+    condition: str = ""
+    description: str | None = None
+    info: dict[Any, Any] | None = None
+
+
+@_composite
+class Open(Composite):
+    """Opens a connection; times are in milliseconds."""
+
+    CODE, NAME = 0x10, "amqp:open:list"
+    KINDS = (TEXT, TEXT, UINT, USHORT, UINT, SYMBOLS, SYMBOLS, SYMBOLS, SYMBOLS, MAP)
+    NEEDED = 1
+    container_id: str = ""
+    hostname: str | None = None
+    max_frame_size: int = 0xFFFF_FFFF
+    channel_max: int = 0xFFFF
+    idle_time_out: int | None = None
+    outgoing_locales: Any = None
+    incoming_locales: Any = None
+    offered_capabilities: Any = None
+    desired_capabilities: Any = None
+    properties: dict[Any, Any] | None = None
+
+
+@_composite
+class Begin(Composite):
+    """Begins a session."""
+
+    CODE, NAME = 0x11, "amqp:begin:list"
+    KINDS = (USHORT, UINT, UINT, UINT, UINT, SYMBOLS, SYMBOLS, MAP)
+    remote_channel: int | None = None
+    next_outgoing_id: int = 0
+    incoming_window: int = 0
+    outgoing_window: int = 0
+    handle_max: int = 0xFFFF_FFFF
+    offered_capabilities: Any = None
+    desired_capabilities: Any = None
+    properties: dict[Any, Any] | None = None
+
+
+SETTLED: Final = 1
+"""The ``snd_settle_mode`` of a link whose deliveries are settled when they are sent."""
+
+
+@_composite
+class Attach(Composite):
+    """Attaches a link; its role is the peer's: ``True`` if the peer receives."""
+
+    CODE, NAME = 0x12, "amqp:attach:list"
+    KINDS = (TEXT, UINT, BOOL, UBYTE, UBYTE, ANY, ANY, MAP, BOOL, UINT, ULONG, SYMBOLS, SYMBOLS, MAP)
+    NEEDED = 3
+    name: str = ""
+    handle: int = 0
+    role: bool = False
+    snd_settle_mode: int = 2
+    rcv_settle_mode: int = 0
+    source: Any = None
+    target: Any = None
+    unsettled: dict[Any, Any] | None = None
+    incomplete_unsettled: bool = False
+    initial_delivery_count: int | None = None
+    max_message_size: int | None = None
+    offered_capabilities: Any = None
+    desired_capabilities: Any = None
+    properties: dict[Any, Any] | None = None
+
+
+@_composite
+class Flow(Composite):
+    """Tells windows and, with a handle, a link's credit."""
+
+    CODE, NAME = 0x13, "amqp:flow:list"
+    KINDS = (UINT, UINT, UINT, UINT, UINT, UINT, UINT, UINT, BOOL, BOOL, MAP)
+    next_incoming_id: int | None = None
+    incoming_window: int = 0
+    next_outgoing_id: int = 0
+    outgoing_window: int = 0
+    handle: int | None = None
+    delivery_count: int | None = None
+    link_credit: int | None = None
+    available: int | None = None
+    drain: bool = False
+    echo: bool = False
+    properties: dict[Any, Any] | None = None
+
+
+@_composite
+class Transfer(Composite):
+    """Transfers a message, or a piece of one."""
+
+    CODE, NAME = 0x14, "amqp:transfer:list"
+    KINDS = (UINT, UINT, BINARY, UINT, BOOL, BOOL, UBYTE, ANY, BOOL, BOOL, BOOL)
+    NEEDED = 1
+    handle: int = 0
+    delivery_id: int | None = None
+    delivery_tag: bytes | None = None
+    message_format: int | None = None
+    settled: bool | None = None
+    more: bool = False
+    rcv_settle_mode: int | None = None
+    state: Any = None
+    resume: bool = False
+    aborted: bool = False
+    batchable: bool = False
+
+
+@_composite
+class Disposition(Composite):
+    """Tells the state of deliveries; its role is that of the peer that sends it."""
+
+    CODE, NAME = 0x15, "amqp:disposition:list"
+    KINDS = (BOOL, UINT, UINT, BOOL, ANY, BOOL)
+    NEEDED = 2
+    role: bool = False
+    first: int = 0
+    last: int | None = None
+    settled: bool = False
+    state: Any = None
+    batchable: bool = False
+
+
+@_composite
+class Detach(Composite):
+    """Detaches a link."""
+
+    CODE, NAME = 0x16, "amqp:detach:list"
+    KINDS = (UINT, BOOL, ANY)
+    NEEDED = 1
+    handle: int = 0
+    closed: bool = False
+    error: Any = None
+
+
+@_composite
+class End(Composite):
+    """Ends a session."""
+
+    CODE, NAME = 0x17, "amqp:end:list"
+    KINDS = (ANY,)
+    error: Any = None
+
+
+@_composite
+class Close(Composite):
+    """Closes a connection."""
+
+    CODE, NAME = 0x18, "amqp:close:list"
+    KINDS = (ANY,)
+    error: Any = None
+
+
+@_composite
+class Source(Composite):
+    """The node from which a link's messages come."""
+
+    CODE, NAME = 0x28, "amqp:source:list"
+    KINDS = (ANY, UINT, SYMBOL, UINT, BOOL, MAP, SYMBOL, MAP, ANY, SYMBOLS, SYMBOLS)
+    address: Any = None
+    durable: int | None = None
+    expiry_policy: str | None = None
+    timeout: int | None = None
+    dynamic: bool | None = None
+    dynamic_node_properties: dict[Any, Any] | None = None
+    distribution_mode: str | None = None
+    filter: dict[Any, Any] | None = None
+    default_outcome: Any = None
+    outcomes: Any = None
+    capabilities: Any = None
+
+
+@_composite
+class Target(Composite):
+    """The node to which a link's messages go."""
+
+    CODE, NAME = 0x29, "amqp:target:list"
+    KINDS = (ANY, UINT, SYMBOL, UINT, BOOL, MAP, SYMBOLS)
+    address: Any = None
+    durable: int | None = None
+    expiry_policy: str | None = None
+    timeout: int | None = None
+    dynamic: bool | None = None
+    dynamic_node_properties: dict[Any, Any] | None = None
+    capabilities: Any = None
+
+
+@_composite
+class Coordinator(Composite):
+    """The target of links that control transactions."""
+
+    CODE, NAME = 0x30, "amqp:coordinator:list"
+    KINDS = (SYMBOLS,)
+    capabilities: Any = None
+
+
+@_composite
+class Declare(Composite):
+    """Asks for a transaction."""
+
+    CODE, NAME = 0x31, "amqp:declare:list"
+    KINDS = (ANY,)
+    global_id: Any = None
+
+
+@_composite
+class Discharge(Composite):
+    """Ends a transaction: commits it, or rolls it back if ``fail`` is set."""
+
+    CODE, NAME = 0x32, "amqp:discharge:list"
+    KINDS = (BINARY, BOOL)
+    NEEDED = 1
+    txn_id: bytes = b""
+    fail: bool = False
+
+
+@_composite
+class Declared(Composite):
+    """The outcome of a declaration."""
+
+    CODE, NAME = 0x33, "amqp:declared:list"
+    KINDS = (BINARY,)
+    NEEDED = 1
+    txn_id: bytes = b""
+
+
+@_composite
+class TransactionalState(Composite):
+    """A delivery's state that counts if its transaction is committed."""
+
+    CODE, NAME = 0x34, "amqp:transactional-state:list"
+    KINDS = (BINARY, ANY)
+    NEEDED = 1
+    txn_id: bytes = b""
+    outcome: Any = None
+
+
+@_composite
+class Received(Composite):
+    """How much of a delivery was received."""
+
+    CODE, NAME = 0x23, "amqp:received:list"
+    KINDS = (UINT, ULONG)
+    section_number: int | None = None
+    section_offset: int | None = None
+
+
+@_composite
+class Accepted(Composite):
+    """The outcome of a delivery that was taken."""
+
+    CODE, NAME = 0x24, "amqp:accepted:list"
+    KINDS = ()
+
+
+@_composite
+class Rejected(Composite):
+    """The outcome of a delivery that was refused."""
+
+    CODE, NAME = 0x25, "amqp:rejected:list"
+    KINDS = (ANY,)
+    error: Any = None
+
+
+@_composite
+class Released(Composite):
+    """The outcome of a delivery that the receiver did not look at."""
+
+    CODE, NAME = 0x26, "amqp:released:list"
+    KINDS = ()
+
+
+@_composite
+class Modified(Composite):
+    """The outcome of a delivery that was not taken, and is to be changed."""
+
+    CODE, NAME = 0x27, "amqp:modified:list"
+    KINDS = (BOOL, BOOL, MAP)
+    delivery_failed: bool | None = None
+    undeliverable_here: bool | None = None
+    message_annotations: dict[Any, Any] | None = None
+
+
+@_composite
+class SaslMechanisms(Composite):
+    """The server's mechanisms."""
+
+    CODE, NAME = 0x40, "amqp:sasl-mechanisms:list"
+    KINDS = (SYMBOLS,)
+    mechanisms: Any = None
+
+
+@_composite
+class SaslInit(Composite):
+    """The client's choice of a mechanism."""
+
+    CODE, NAME = 0x41, "amqp:sasl-init:list"
+    KINDS = (SYMBOL, BINARY, TEXT)
+    NEEDED = 1
+    mechanism: str = ""
+    initial_response: bytes | None = None
+    hostname: str | None = None
+
+
+@_composite
+class SaslOutcome(Composite):
+    """The outcome of the authentication."""
+
+    CODE, NAME = 0x44, "amqp:sasl-outcome:list"
+    KINDS = (UBYTE, BINARY)
+    NEEDED = 1
+    code: int = 0
+    additional_data: bytes | None = None
+
+
+def error_of(error: AmqpError | None) -> ErrorCondition | None:
+    """Return an error as performatives carry it; None if there is none."""
+    return None if error is None else ErrorCondition(error.condition, error.description)
+
+
+def fields_of(value: object) -> Mapping[Any, Any]:
+    """Return a map of a performative; empty if it has none."""
+    return value if isinstance(value, dict) else {}

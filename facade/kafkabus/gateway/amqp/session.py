@@ -1,0 +1,483 @@
+"""The engine's sessions and links; see ``connection``."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkabus.gateway.amqp.conditions import (
+    HANDLE_IN_USE,
+    ILLEGAL_STATE,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    WINDOW_VIOLATION,
+    AmqpError,
+)
+from kafkabus.gateway.amqp.events import (
+    Delivered,
+    Disposed,
+    Event,
+    IncomingDelivery,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    OutgoingDelivery,
+)
+from kafkabus.gateway.amqp.frames import frame_of
+from kafkabus.gateway.amqp.performatives import (
+    Attach,
+    Begin,
+    Composite,
+    Detach,
+    Disposition,
+    Flow,
+    Transfer,
+    error_of,
+)
+from kafkabus_mapping.amqp.types import UInt, encode
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.amqp.connection import Connection
+
+_FRAME_OVERHEAD: Final = 64
+"""The most bytes of a transfer's frame beside its tag, its state and its payload."""
+_NUMBERS: Final = 1 << 32
+
+
+class Link:
+    """A link of a session.
+
+    Attributes:
+        session: Its session.
+        handle: Its handle, the same in both directions.
+        attach: What the peer asked for.
+        sends: Whether we send on it.
+        is_attached: Whether it was accepted, and not detached since.
+        owner: What the owner keeps with it.
+        credit: How many messages the receiving side takes now.
+        drain: Whether the peer wants its credit used up, or given up.
+        unsettled: How many of its deliveries are not settled.
+    """
+
+    def __init__(self, session: Session, attach: Attach) -> None:
+        self.session = session
+        self.handle = attach.handle
+        self.attach = attach
+        self.sends = attach.role
+        self.is_attached = False
+        self.owner: Any = None
+        self.credit = 0
+        self.drain = False
+        self.unsettled = 0
+        self._is_answered = False
+        self._delivery_count = 0 if self.sends else attach.initial_delivery_count or 0
+        self._coming: IncomingDelivery | None = None
+
+    def __repr__(self) -> str:
+        return f"<Link {self.attach.name!r} {'to' if self.sends else 'from'} the peer>"
+
+    def accept(
+        self,
+        *,
+        source: Any = None,
+        target: Any = None,
+        properties: Mapping[Any, Any] | None = None,
+        max_message_size: int | None = None,
+    ) -> None:
+        """Attach the link as the peer asked for; source and target are the peer's unless given."""
+        asked = self.attach
+        self._answer(
+            Attach(
+                name=asked.name,
+                handle=self.handle,
+                role=not asked.role,
+                snd_settle_mode=asked.snd_settle_mode,
+                rcv_settle_mode=asked.rcv_settle_mode,
+                source=asked.source if source is None else source,
+                target=asked.target if target is None else target,
+                initial_delivery_count=0 if self.sends else None,
+                max_message_size=max_message_size,
+                properties=None if properties is None else dict(properties),
+            )
+        )
+        self.is_attached = True
+
+    def refuse(self, error: AmqpError) -> None:
+        """Attach the link to no node, and detach it with an error."""
+        asked = self.attach
+        self._answer(
+            Attach(
+                name=asked.name,
+                handle=self.handle,
+                role=not asked.role,
+                snd_settle_mode=asked.snd_settle_mode,
+                rcv_settle_mode=asked.rcv_settle_mode,
+                source=None if self.sends else asked.source,
+                target=asked.target if self.sends else None,
+                initial_delivery_count=0 if self.sends else None,
+            )
+        )
+        self.detach(error)
+
+    def _answer(self, attach: Attach) -> None:
+        self._is_answered = True
+        self.session._write(attach)
+
+    def detach(self, error: AmqpError | None = None) -> None:
+        """Detach the link; the peer's answer is not told."""
+        if self.session._forget(self):
+            self.session._write(Detach(self.handle, closed=True, error=error_of(error)))
+            self.session._detaching.add(self.handle)
+
+    # A link on which we receive.
+
+    def give_credit(self, credit: int) -> None:
+        """Have the peer send so many messages from now on."""
+        self.credit = credit
+        if self.is_attached:
+            self.session._write(self._flow())
+
+    def _flow(self, *, drain: bool = False) -> Flow:
+        return self.session._flow(
+            handle=self.handle, delivery_count=self._delivery_count, link_credit=self.credit, drain=drain
+        )
+
+    def _receive(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
+        """Take a piece of a message; return the message if that was the last one."""
+        delivery = self._coming
+        if delivery is None:
+            if self.credit <= 0:
+                raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"link {self.attach.name!r} had no credit left")
+            if transfer.delivery_id is None or transfer.delivery_tag is None:
+                raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
+            self._coming = delivery = IncomingDelivery(
+                self,
+                transfer.delivery_id,
+                transfer.delivery_tag,
+                transfer.message_format or 0,
+                bool(transfer.settled),
+                transfer.state,
+            )
+        if transfer.settled:
+            delivery.settled = True
+        if transfer.aborted:
+            self._coming = None
+            self._took()
+            return None
+        delivery.add(payload)
+        if transfer.more:
+            return None
+        self._coming = None
+        self._took()
+        if not delivery.settled:
+            self.unsettled += 1
+        return delivery
+
+    def _took(self) -> None:
+        self.credit -= 1
+        self._delivery_count = (self._delivery_count + 1) % _NUMBERS
+
+    # A link on which we send.
+
+    def send(
+        self, tag: bytes, payload: bytes, *, settled: bool, content: Any = None, state: Composite | None = None
+    ) -> OutgoingDelivery | None:
+        """Send a message, and use one credit; return it if the peer has to settle it."""
+        self.credit -= 1
+        self._delivery_count = (self._delivery_count + 1) % _NUMBERS
+        return self.session._send(self, tag, payload, settled, content, state)
+
+    def drained(self) -> None:
+        """Give up the credit that is left, and tell the peer."""
+        self._delivery_count = (self._delivery_count + max(0, self.credit)) % _NUMBERS
+        self.credit = 0
+        self.drain = False
+        if self.is_attached:
+            self.session._write(self._flow(drain=True))
+
+    def _take_credit(self, flow: Flow) -> None:
+        if flow.link_credit is not None:
+            behind = (flow.delivery_count or 0) + flow.link_credit - self._delivery_count
+            # Numbers go round: a credit that was used up meanwhile is negative.
+            behind = (behind + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2
+            self.credit = max(0, behind)
+        self.drain = flow.drain
+
+
+class Session:
+    """A session of a connection.
+
+    Attributes:
+        connection: Its connection.
+        channel: Its channel, the same in both directions.
+        links: Its links, by handle.
+    """
+
+    def __init__(self, connection: Connection, channel: int, begin: Begin) -> None:
+        self.connection = connection
+        self.channel = channel
+        self.links: dict[int, Link] = {}
+        self._detaching: set[int] = set()
+        self._next_incoming = begin.next_outgoing_id
+        self._incoming_window = connection.limits.window
+        self._next_outgoing = 0
+        self._peer_window = begin.incoming_window
+        self._next_delivery = 0
+        self._waiting: deque[bytes] = deque()
+        self._unsettled: dict[int, OutgoingDelivery] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How many frames wait until the peer takes more."""
+        return len(self._waiting)
+
+    def settle(self, deliveries: Iterable[OutgoingDelivery], state: Composite | None) -> None:
+        """Forget deliveries that we sent, and tell the peer that they have this state."""
+        numbers = sorted(one.number for one in deliveries if self._unsettle(one))
+        self._dispose(numbers, state, role=False)
+
+    def forget(self, deliveries: Iterable[OutgoingDelivery]) -> None:
+        """Forget deliveries that the peer has settled."""
+        for one in deliveries:
+            self._unsettle(one)
+
+    def acknowledge(self, deliveries: Iterable[IncomingDelivery], state: Composite | None) -> None:
+        """Tell the peer the state of messages that came."""
+        numbers: list[int] = []
+        for one in deliveries:
+            if not one.settled:
+                one.settled = True
+                one.link.unsettled -= 1
+                numbers.append(one.number)
+        self._dispose(sorted(numbers), state, role=True)
+
+    def end(self, error: AmqpError | None = None) -> None:
+        """End the session; the peer's answer is not told."""
+        self.connection._end(self, error)
+
+    def _dispose(self, numbers: list[int], state: Composite | None, *, role: bool) -> None:
+        encoded = None if state is None else state.encoded()
+        at = 0
+        while at < len(numbers):
+            last = at
+            while last + 1 < len(numbers) and numbers[last + 1] == numbers[last] + 1:
+                last += 1
+            self._write_encoded(_disposition(role, numbers[at], numbers[last], encoded))
+            at = last + 1
+
+    def _unsettle(self, delivery: OutgoingDelivery) -> bool:
+        if self._unsettled.pop(delivery.number, None) is None:
+            return False
+        delivery.link.unsettled -= 1
+        return True
+
+    def _handle(self, performative: Composite, payload: bytes) -> list[Event]:
+        """Do what the peer says.
+
+        Raises:
+            AmqpError: The peer may not say that; the session is over.
+        """
+        if isinstance(performative, Transfer):
+            return self._transfer(performative, payload)
+        if isinstance(performative, Disposition):
+            return self._disposed(performative)
+        if isinstance(performative, Flow):
+            return self._flowed(performative)
+        if isinstance(performative, Attach):
+            return self._attach(performative)
+        if isinstance(performative, Detach):
+            return self._detach(performative)
+        raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} within a session")
+
+    def _attach(self, attach: Attach) -> list[Event]:
+        if attach.handle in self.links:
+            raise AmqpError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        link = Link(self, attach)
+        self.links[attach.handle] = link
+        self._detaching.discard(attach.handle)
+        if sum(len(session.links) for session in self.connection.sessions.values()) > self.connection.limits.links:
+            link.refuse(
+                AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.connection.limits.links} links")
+            )
+            return []
+        return [LinkAttached(link)]
+
+    def _detach(self, detach: Detach) -> list[Event]:
+        link = self.links.get(detach.handle)
+        if link is None:
+            if detach.handle in self._detaching:
+                self._detaching.discard(detach.handle)
+                return []
+            raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {detach.handle}")
+        if not link._is_answered:
+            # The peer gave up before it had its answer, without which it would not know what is detached.
+            link._answer(
+                Attach(name=link.attach.name, handle=link.handle, role=not link.attach.role, initial_delivery_count=0)
+            )
+        self._forget(link)
+        self._write(Detach(detach.handle, closed=detach.closed))
+        return [LinkDetached(link, detach.error)]
+
+    def _forget(self, link: Link) -> bool:
+        if self.links.get(link.handle) is not link:
+            return False
+        del self.links[link.handle]
+        link.is_attached = False
+        for number in [number for number, one in self._unsettled.items() if one.link is link]:
+            del self._unsettled[number]
+        return True
+
+    def _flow(self, **of_link: Any) -> Flow:
+        return Flow(
+            next_incoming_id=self._next_incoming,
+            incoming_window=self._incoming_window,
+            next_outgoing_id=self._next_outgoing,
+            outgoing_window=self.connection.limits.window,
+            **of_link,
+        )
+
+    def _flowed(self, flow: Flow) -> list[Event]:
+        known = 0 if flow.next_incoming_id is None else flow.next_incoming_id
+        ahead = (self._next_outgoing - known) % _NUMBERS
+        self._peer_window = max(0, flow.incoming_window - ahead)
+        self._send_waiting()
+        if flow.handle is None:
+            if flow.echo:
+                self._write(self._flow())
+            return []
+        link = self.links.get(flow.handle)
+        if link is None:
+            if flow.handle in self._detaching:
+                return []
+            raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {flow.handle}")
+        if link.sends:
+            link._take_credit(flow)
+        if flow.echo and link.is_attached:
+            self._write(link._flow())
+        return [LinkFlowed(link)] if link.sends else []
+
+    def _transfer(self, transfer: Transfer, payload: bytes) -> list[Event]:
+        if self._incoming_window <= 0:
+            raise AmqpError(WINDOW_VIOLATION, "more transfers than the session's window allows")
+        self._next_incoming = (self._next_incoming + 1) % _NUMBERS
+        self._incoming_window -= 1
+        window = self.connection.limits.window
+        if self._incoming_window <= window // 2:
+            self._incoming_window = window
+            self._write(self._flow())
+        link = self.links.get(transfer.handle)
+        if link is None:
+            if transfer.handle in self._detaching:
+                return []
+            raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {transfer.handle}")
+        if link.sends:
+            raise AmqpError(NOT_ALLOWED, f"link {link.attach.name!r} is one on which the peer receives")
+        try:
+            delivery = link._receive(transfer, payload)
+        except AmqpError as error:
+            link.detach(error)
+            return [LinkDetached(link)]
+        return [] if delivery is None else [Delivered(delivery)]
+
+    def _disposed(self, disposition: Disposition) -> list[Event]:
+        if not disposition.role:
+            # The peer settles what it sent: we have settled it already.
+            return []
+        first, last = disposition.first, disposition.first if disposition.last is None else disposition.last
+        count = (last - first) % _NUMBERS + 1
+        if count > len(self._unsettled):
+            found = [one for number, one in self._unsettled.items() if (number - first) % _NUMBERS < count]
+        else:
+            numbers = ((first + step) % _NUMBERS for step in range(count))
+            found = [self._unsettled[number] for number in numbers if number in self._unsettled]
+        return [Disposed(found, disposition.state, disposition.settled)] if found else []
+
+    def _send(
+        self, link: Link, tag: bytes, payload: bytes, settled: bool, content: Any, state: Composite | None
+    ) -> OutgoingDelivery | None:
+        number = self._next_delivery
+        self._next_delivery = (number + 1) % _NUMBERS
+        delivery = None
+        if not settled:
+            delivery = self._unsettled[number] = OutgoingDelivery(link, number, content)
+            link.unsettled += 1
+        encoded = b"\x40" if state is None else state.encoded()
+        room = self.connection._peer_frame_bytes - _FRAME_OVERHEAD - len(tag) - len(encoded)
+        if len(payload) <= room:
+            self._put(_transfer(link.handle, number, tag, settled, encoded, more=False), payload)
+            return delivery
+        for at in range(0, len(payload), room):
+            more = at + room < len(payload)
+            self._put(_transfer(link.handle, number, tag, settled, encoded, more=more), payload[at : at + room])
+        return delivery
+
+    def _put(self, transfer: bytes, payload: bytes) -> None:
+        frame = frame_of(self.channel, transfer, payload)
+        if self._waiting or self._peer_window <= 0:
+            self._waiting.append(frame)
+        else:
+            self._put_out(frame)
+
+    def _send_waiting(self) -> None:
+        while self._waiting and self._peer_window > 0:
+            self._put_out(self._waiting.popleft())
+
+    def _put_out(self, frame: bytes) -> None:
+        self._peer_window -= 1
+        self._next_outgoing = (self._next_outgoing + 1) % _NUMBERS
+        self.connection._output.append(frame)
+
+    def _write(self, performative: Composite) -> None:
+        self._write_encoded(performative.encoded())
+
+    def _write_encoded(self, performative: bytes) -> None:
+        self.connection._output.append(frame_of(self.channel, performative))
+
+
+_TRUE, _FALSE, _NULL = b"\x41", b"\x42", b"\x40"
+
+
+def _transfer(handle: int, number: int, tag: bytes, settled: bool, state: bytes, *, more: bool) -> bytes:
+    """Return an encoded ``Transfer``; each message has one."""
+    content = b"".join(
+        (
+            encode(UInt(handle)),
+            encode(UInt(number)),
+            b"\xa0%c" % len(tag),
+            tag,
+            b"\x43",
+            _TRUE if settled else _FALSE,
+            _TRUE if more else _FALSE,
+            _NULL,
+            state,
+            _FALSE,
+            _FALSE,
+            _FALSE,
+        )
+    )
+    return _list(b"\x00\x53\x14", 11, content)
+
+
+def _disposition(role: bool, first: int, last: int, state: bytes | None) -> bytes:
+    """Return an encoded ``Disposition`` that settles; each message has one."""
+    content = b"".join(
+        (
+            _TRUE if role else _FALSE,
+            encode(UInt(first)),
+            encode(UInt(last)),
+            _TRUE,
+            state or _NULL,
+            _FALSE,
+        )
+    )
+    return _list(b"\x00\x53\x15", 6, content)
+
+
+def _list(descriptor: bytes, count: int, content: bytes) -> bytes:
+    size = len(content)
+    if size < 255:
+        return b"%b\xc0%c%c%b" % (descriptor, size + 1, count, content)
+    return b"%b\xd0%b%b%b" % (descriptor, (size + 4).to_bytes(4, "big"), count.to_bytes(4, "big"), content)

@@ -1,0 +1,1 @@
+"""Service Bus's nodes over AMQP: claims, senders, receivers, management, transactions."""

@@ -1,0 +1,75 @@
+"""Errors of the SDK as AMQP tells them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from kafkabus._core.exceptions import (
+    InvalidOperationError,
+    MessageAlreadySettled,
+    MessageLockLostError,
+    MessageNotFoundError,
+    MessageSizeExceededError,
+    MessagingEntityAlreadyExistsError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus_mapping.amqp.types import Symbol
+
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+_CONDITIONS: Final[Mapping[type[Exception], Symbol]] = {
+    MessagingEntityNotFoundError: c.NOT_FOUND,
+    MessagingEntityDisabledError: c.ENTITY_DISABLED,
+    MessagingEntityAlreadyExistsError: c.ENTITY_ALREADY_EXISTS,
+    MessageLockLostError: c.MESSAGE_LOCK_LOST,
+    MessageAlreadySettled: c.MESSAGE_LOCK_LOST,
+    SessionLockLostError: c.SESSION_LOCK_LOST,
+    SessionCannotBeLockedError: c.SESSION_CANNOT_BE_LOCKED,
+    MessageNotFoundError: c.MESSAGE_NOT_FOUND,
+    MessageSizeExceededError: c.MESSAGE_SIZE_EXCEEDED,
+    ServiceBusQuotaExceededError: c.RESOURCE_LIMIT_EXCEEDED,
+    OperationTimeoutError: c.TIMEOUT,
+    InvalidOperationError: c.NOT_ALLOWED,
+    # The gateway's own access to Kafka and Redis: the application's credentials are not in question.
+    ServiceBusAuthenticationError: c.SERVER_BUSY,
+    ServiceBusAuthorizationError: c.SERVER_BUSY,
+    ServiceBusServerBusyError: c.SERVER_BUSY,
+    ServiceBusConnectionError: c.SERVER_BUSY,
+}
+
+
+def told(error: BaseException, entity: object = "") -> AmqpError:
+    """Return an error as the peer is told it; one that nobody expects is logged with its trace.
+
+    Args:
+        error: The error.
+        entity: The entity that it is about.
+    """
+    if isinstance(error, AmqpError):
+        return error
+    if isinstance(error, MessagingEntityNotFoundError):
+        # Some clients know a missing entity by these words.
+        return AmqpError(c.NOT_FOUND, f"The messaging entity '{entity}' could not be found. {error.message}")
+    for kind, condition in _CONDITIONS.items():
+        if isinstance(error, kind):
+            return AmqpError(condition, str(error))
+    if isinstance(error, ServiceBusError):
+        return AmqpError(c.SERVER_BUSY, error.message)
+    if isinstance(error, (TypeError, ValueError)):
+        return AmqpError(c.ARGUMENT_ERROR, str(error))
+    LOGGER.error("unexpected error", exc_info=error)
+    return AmqpError(c.INTERNAL_ERROR, f"{type(error).__name__}: the gateway's log has more")

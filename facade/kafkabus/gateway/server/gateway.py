@@ -1,0 +1,238 @@
+"""The gateway: listens, and has what all of its clients share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+from typing_extensions import Self
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import StoredRecord
+from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.gateway.amqp.events import Limits
+from kafkabus.gateway.amqp.performatives import Coordinator
+from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
+from kafkabus.gateway.server.claims_node import ClaimsNode
+from kafkabus.gateway.server.claims_of_peer import Claims, Right
+from kafkabus.gateway.server.coordinator import CoordinatorNode
+from kafkabus.gateway.server.management import ManagementNode
+from kafkabus.gateway.server.peer import Node, Peer
+from kafkabus.gateway.server.receivers import ReceiverNode
+from kafkabus.gateway.server.requests import ReplyNode
+from kafkabus.gateway.server.senders import SenderNode
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
+from kafkabus_mapping.numbers import LockToken
+
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+
+@dataclass(frozen=True)
+class GatewaySettings:
+    """Settings of a gateway.
+
+    Attributes:
+        limits: Bounds of each connection.
+        connections: The most connections.
+        credit: How many messages a client may send over a link before the first is stored.
+        unsettled: How many messages a client may hold over a link.
+        held_bytes: How many bytes of a client may wait to be stored before no more are read.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    connections: int = 10_000
+    credit: int = 1_000
+    unsettled: int = 10_000
+    held_bytes: int = 16 * 1024 * 1024
+
+
+class Gateway:
+    """A gateway to a namespace.
+
+    Args:
+        connection_string: The namespace, with the addresses of Kafka and Redis.
+        settings: Settings.
+
+    Attributes:
+        settings: Settings.
+        client: The namespace's client, which all peers share.
+        administration: The namespace's administration client.
+        peers: The clients that are connected.
+    """
+
+    def __init__(self, connection_string: str, settings: GatewaySettings | None = None) -> None:
+        self.settings = settings or GatewaySettings()
+        self.client = ServiceBusClient.from_connection_string(connection_string)
+        self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
+        self.peers: set[Peer] = set()
+        self._servers: list[asyncio.Server] = []
+        self._is_closing = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def listen(
+        self,
+        host: str | Sequence[str] | None,
+        port: int,
+        tls: ssl.SSLContext | None = None,
+        *,
+        share_port: bool = False,
+    ) -> int:
+        """Listen on a port; return its number.
+
+        Args:
+            host: The addresses to listen at; None for all.
+            port: The port; 0 for any that is free.
+            tls: Encrypts the connections if it is given.
+            share_port: Whether other processes listen on the port as well.
+
+        Raises:
+            OSError: The port cannot be listened on.
+        """
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: Peer(self), host, port, ssl=tls, reuse_port=share_port or None, backlog=1_024
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """Stop listening, close all connections, and let go of the namespace."""
+        self._is_closing = True
+        for server in self._servers:
+            server.close()
+        await asyncio.gather(*(peer.close() for peer in list(self.peers)))
+        await self.client.close()
+        await self.administration.close()
+
+    # Clients.
+
+    def joined(self, peer: Peer) -> bool:
+        """Note a client that has connected; return whether it may stay."""
+        if self._is_closing or len(self.peers) >= self.settings.connections:
+            return False
+        self.peers.add(peer)
+        return True
+
+    def left(self, peer: Peer) -> None:
+        """Note a client that is gone."""
+        self.peers.discard(peer)
+
+    def claims(self) -> Claims:
+        """Return the claims of a new client: none yet."""
+        return Claims()
+
+    def node_of(self, peer: Peer, link: Link) -> Node:
+        """Return the node that a client attaches a link to.
+
+        Raises:
+            AmqpError: There is none, or the client may not use it.
+        """
+        attach = link.attach
+        if isinstance(attach.target, Coordinator):
+            return CoordinatorNode(peer, link)
+        end: Any = attach.source if link.sends else attach.target
+        address = getattr(end, "address", None)
+        if path_of(address).lower() == CLAIMS:
+            return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)
+        found: Address = parse(address)
+        if found.is_management:
+            peer.claims.check(found.path, Right.LISTEN, Right.SEND)
+            return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, found.path)
+        peer.claims.check(found.path, Right.LISTEN if link.sends else Right.SEND)
+        return ReceiverNode(peer, link, found.path) if link.sends else SenderNode(peer, link, found.path)
+
+    def entity_of(self, link: Link) -> str:
+        """Return the entity that a link is about, for errors."""
+        end: Any = link.attach.source if link.sends else link.attach.target
+        return path_of(getattr(end, "address", None))
+
+    # The namespace.
+
+    def sender(self, path: EntityPath) -> ServiceBusSender:
+        """Return a sender to a queue or topic."""
+        return self.client.get_queue_sender(path.name)
+
+    def receiver(
+        self,
+        path: EntityPath,
+        *,
+        takes: bool = False,
+        in_session: bool = False,
+        session_id: str | None = None,
+        wait: float | None = None,
+    ) -> ServiceBusReceiver:
+        """Return a receiver.
+
+        Args:
+            path: The queue or subscription, with its sub-queue.
+            takes: Whether messages are deleted when they are received.
+            in_session: Whether to receive from a session.
+            session_id: Which one; None for the next that is available.
+            wait: How long to wait for that session, in seconds.
+        """
+        options: dict[str, Any] = {
+            "receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE if takes else ServiceBusReceiveMode.PEEK_LOCK,
+            "sub_queue": ServiceBusSubQueue(path.sub_queue.value) if path.is_dead_letter else None,
+        }
+        if in_session:
+            options["session_id"] = NEXT_AVAILABLE_SESSION if session_id is None else session_id
+            options["max_wait_time"] = wait
+        topic, separator, subscription = path.name.partition(SUBSCRIPTIONS)
+        if separator:
+            return self.client.get_subscription_receiver(topic, subscription, **options)
+        return self.client.get_queue_receiver(path.name, **options)
+
+    async def entity(self, path: EntityPath) -> Entity:
+        """Return an entity.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+        """
+        return await self.client._connections().catalog.entity(path)
+
+    async def max_message_bytes(self, path: EntityPath) -> int:
+        """Return how large a message to an entity may be.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+        """
+        return (await self.entity(path)).max_message_bytes
+
+    def held(self, entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
+        """Return the message that a lock token names, without its content; the ledger knows whether it is locked."""
+        place = (entity.topic, token.partition, token.offset)
+        delivery = entity.delivery(token.partition, f"{token.lease:016x}", 0, 0)
+        return ServiceBusReceivedMessage(StoredRecord(place, (None, None, []), (0, 0)), delivery)
+
+    async def read_held(self, path: EntityPath, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Read the contents of messages that lock tokens name."""
+        context, entity = self.client._connections(), await self.entity(path)
+        for message in messages:
+            partition, offset = message._delivery.partition, message._offset
+            if partition < entity.partitions:
+                for record in await context.archive.read(entity, partition, offset, offset):
+                    message._record = record
+
+    def sessions(self, path: EntityPath, updated_after: datetime | None) -> AsyncIterator[str]:
+        """Yield the ids of an entity's sessions."""
+        topic, separator, subscription = path.name.partition(SUBSCRIPTIONS)
+        if separator:
+            return aiter(self.client.list_subscription_sessions(topic, subscription, state_updated_after=updated_after))
+        return aiter(self.client.list_queue_sessions(path.name, state_updated_after=updated_after))

@@ -1,0 +1,327 @@
+"""The node ``ENTITY/$management``: operations on messages, sessions and rules."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.messages import incoming, stored
+from kafkabus.gateway.server.receivers import ReceiverNode
+from kafkabus.gateway.server.requests import Answer, Request, RequestNode
+from kafkabus.gateway.server.rules import described_rule, filter_of
+from kafkabus.gateway.server.settlements import Verb, disposition_of, texts
+from kafkabus_mapping.amqp.types import Array, Int, Symbol
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
+from kafkabus_mapping.numbers import LockToken
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.server.peer import Peer
+
+PREFIX: Final = "com.microsoft:"
+TRACKING_ID: Final = "com.microsoft:tracking-id"
+MOST_PEEKED: Final = 1_000
+MOST_NUMBERS: Final = 10_000
+ALL_FROM_YEAR: Final = 9_999
+"""The year from which on a time means all sessions, not those with a younger state."""
+
+_STATUS: Final[Mapping[Symbol, int]] = {
+    c.NOT_FOUND: 404,
+    c.MESSAGE_NOT_FOUND: 404,
+    c.NOT_IMPLEMENTED: 501,
+    c.UNAUTHORIZED_ACCESS: 401,
+    c.RESOURCE_LIMIT_EXCEEDED: 403,
+    c.MESSAGE_LOCK_LOST: 410,
+    c.SESSION_LOCK_LOST: 410,
+    c.SESSION_CANNOT_BE_LOCKED: 410,
+    c.INTERNAL_ERROR: 500,
+    c.ARGUMENT_ERROR: 400,
+    c.NOT_ALLOWED: 400,
+    c.ENTITY_DISABLED: 400,
+    c.ENTITY_ALREADY_EXISTS: 409,
+    c.MESSAGE_SIZE_EXCEEDED: 400,
+    c.TIMEOUT: 408,
+    c.SERVER_BUSY: 503,
+}
+NO_CONTENT: Final = 204
+
+_Result = tuple[int, Any]
+_Operation = Callable[[Request, Mapping[str, Any]], Awaitable[_Result]]
+
+
+class ManagementNode(RequestNode):
+    """Does operations on an entity's messages, sessions and rules.
+
+    Args:
+        peer: The client.
+        link: Its link.
+        path: The entity, with its sub-queue.
+    """
+
+    def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
+        super().__init__(peer, link)
+        self._path = path
+        self._receivers: dict[str | bool, ServiceBusReceiver] = {}
+        self._own_sender: ServiceBusSender | None = None
+        self._operations: dict[str, _Operation] = {
+            "renew-lock": self._renew_lock,
+            "renew-session-lock": self._renew_session_lock,
+            "peek-message": self._peek,
+            "schedule-message": self._schedule,
+            "cancel-scheduled-message": self._cancel,
+            "receive-by-sequence-number": self._receive,
+            "update-disposition": self._settle,
+            "get-session-state": self._get_state,
+            "set-session-state": self._set_state,
+            "get-message-sessions": self._sessions,
+            "add-rule": self._add_rule,
+            "remove-rule": self._remove_rule,
+            "enumerate-rules": self._rules,
+            "batch-delete-messages": self._purge,
+        }
+
+    async def open(self) -> None:
+        """Accept the link if there is such an entity.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+        """
+        await self.peer.gateway.max_message_bytes(self._path)
+        await super().open()
+
+    async def answer(self, request: Request) -> Answer:
+        """Do an operation."""
+        options: dict[str, Any] = {}
+        if TRACKING_ID in request.options:
+            options[TRACKING_ID] = request.options[TRACKING_ID]
+        operation = self._operations.get(request.operation.removeprefix(PREFIX))
+        try:
+            if operation is None:
+                raise AmqpError(c.NOT_IMPLEMENTED, f"no operation is called {request.operation!r}")
+            if not isinstance(request.body, Mapping):
+                raise AmqpError(c.ARGUMENT_ERROR, f"the body of {request.operation!r} is a map")
+            status, body = await operation(request, texts(request.body))
+        except Exception as error:  # noqa: BLE001 - the client is told
+            problem = told(error, self._path)
+            options |= {
+                "statusCode": Int(_STATUS.get(problem.condition, 500)),
+                "statusDescription": problem.description,
+                "errorCondition": problem.condition,
+            }
+            return Answer(options)
+        options |= {"statusCode": Int(status), "statusDescription": "OK" if status == 200 else "No content"}
+        if status == NO_CONTENT and request.operation.endswith("receive-by-sequence-number"):
+            options["errorCondition"] = c.MESSAGE_NOT_FOUND
+        return Answer(options, body)
+
+    async def close(self) -> None:
+        """Let go of the handles."""
+        for receiver in self._receivers.values():
+            await receiver.close()
+        if self._own_sender is not None:
+            await self._own_sender.close()
+
+    # Messages.
+
+    def _receiver(self, body: Mapping[str, Any], *, takes: bool = False) -> ServiceBusReceiver:
+        """Return the receiver of the session that a request names, or one without a session.
+
+        Raises:
+            AmqpError: The client has no receiver of that session.
+        """
+        session_id = body.get("session-id")
+        if session_id is not None:
+            return self._session_node(session_id).receiver
+        if takes not in self._receivers:
+            self._receivers[takes] = self.peer.gateway.receiver(self._path, takes=takes)
+        return self._receivers[takes]
+
+    def _session_node(self, session_id: object) -> ReceiverNode:
+        for node in self.peer.nodes.values():
+            if isinstance(node, ReceiverNode) and node.path.key == self._path.key:
+                session = node.session
+                if session is not None and session.session_id == session_id:
+                    return node
+        raise AmqpError(
+            c.SESSION_LOCK_LOST, f"this connection has no receiver of session {session_id!r} of {self._path}"
+        )
+
+    def _session(self, body: Mapping[str, Any]) -> ServiceBusSession:
+        session = self._session_node(body.get("session-id")).session
+        if session is None:
+            raise AmqpError(c.INTERNAL_ERROR, "the session's link is closed")
+        return session
+
+    async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
+        """Return the messages that a request names by their lock tokens."""
+        tokens = _numbers(body, "lock-tokens", UUID)
+        entity = await self.peer.gateway.entity(self._path)
+        return [self.peer.gateway.held(entity, LockToken.from_uuid(token)) for token in tokens]
+
+    async def _renew_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        messages, receiver = await self._held(body), self._receiver({})
+        until = [await receiver.renew_message_lock(message) for message in messages]
+        return 200, {"expirations": Array(until)}
+
+    async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        settlement, messages = disposition_of(body), await self._held(body)
+        if settlement.verb is Verb.DEAD_LETTER:
+            await self.peer.gateway.read_held(self._path, messages)
+        transaction = None if request.transaction is None else self.peer.transactions.find(request.transaction)
+        await settlement.apply(self._receiver({}), messages, transaction)
+        return 200, None
+
+    async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        count = min(_number(body, "message-count", 1), MOST_PEEKED)
+        first = max(1, _number(body, "from-sequence-number", 0))
+        session_id = body.get("session-id")
+        receiver = self.peer.gateway.receiver(self._path) if session_id is None else self._receiver(body)
+        try:
+            messages = await receiver.peek_messages(count, sequence_number=first)
+        finally:
+            if session_id is None:
+                await receiver.close()
+        if not messages:
+            return NO_CONTENT, None
+        return 200, {"messages": [{"message": stored(message)} for message in messages]}
+
+    async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        numbers = _numbers(body, "sequence-numbers", int)
+        takes = _number(body, "receiver-settle-mode", 1) == 0
+        receiver = self._receiver(body, takes=takes)
+        messages = await receiver.receive_deferred_messages(numbers)
+        shown: list[dict[str, Any]] = []
+        for message in messages:
+            token = message.lock_token or UUID(int=0)
+            shown.append({"lock-token": token, "message": stored(message, token=token)})
+        return 200, {"messages": shown}
+
+    async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        before = body.get("enqueued-time-utc")
+        receiver = self._receiver({})
+        count = await receiver.purge_messages(before_enqueue_time_utc=before if isinstance(before, datetime) else None)
+        return (200, {"message-count": Int(count)}) if count else (NO_CONTENT, None)
+
+    # Scheduled messages.
+
+    async def _sender(self) -> ServiceBusSender:
+        if self._own_sender is None:
+            self._own_sender = self.peer.gateway.sender(self._path)
+            await self._own_sender.__aenter__()
+        return self._own_sender
+
+    async def _schedule(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        entries = body.get("messages")
+        if not isinstance(entries, Sequence) or not entries:
+            raise AmqpError(c.ARGUMENT_ERROR, "messages is a list of one or more")
+        outgoing = []
+        for entry in entries:
+            payload = entry.get("message") if isinstance(entry, Mapping) else None
+            if not isinstance(payload, bytes):
+                raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
+            outgoing += incoming(payload, 0)
+        if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
+            raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
+        if request.transaction is not None:
+            raise AmqpError(
+                c.NOT_IMPLEMENTED,
+                "scheduling within a transaction has no sequence numbers before its end: send the messages",
+            )
+        numbers = await (await self._sender())._schedule(outgoing)
+        return 200, {"sequence-numbers": Array(numbers)}
+
+    async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        await (await self._sender()).cancel_scheduled_messages(_numbers(body, "sequence-numbers", int))
+        return 200, None
+
+    # Sessions.
+
+    async def _renew_session_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        return 200, {"expiration": await self._session(body).renew_lock()}
+
+    async def _get_state(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        return 200, {"session-state": await self._session(body).get_state()}
+
+    async def _set_state(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        await self._session(body).set_state(body.get("session-state"))
+        return 200, None
+
+    async def _sessions(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        after = body.get("last-updated-time")
+        updated = None
+        if isinstance(after, datetime) and after.year < ALL_FROM_YEAR:
+            updated = after if after.tzinfo else after.replace(tzinfo=timezone.utc)
+        skip, top = _number(body, "skip", 0), _number(body, "top", 100)
+        names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
+        if not names:
+            return NO_CONTENT, None
+        return 200, {"skip": Int(skip + len(names)), "sessions-ids": Array(names)}
+
+    # Rules.
+
+    def _subscription(self) -> tuple[str, str]:
+        topic, separator, subscription = self._path.name.partition(SUBSCRIPTIONS)
+        if not separator:
+            raise AmqpError(c.NOT_ALLOWED, f"{self._path} is no subscription: it has no rules")
+        return topic, subscription
+
+    async def _add_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        filter_, action = filter_of(body.get("rule-description"))
+        await self.peer.gateway.administration.create_rule(
+            *self._subscription(), _text(body, "rule-name"), filter=filter_, action=action
+        )
+        return 200, None
+
+    async def _remove_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        await self.peer.gateway.administration.delete_rule(*self._subscription(), _text(body, "rule-name"))
+        return 200, None
+
+    async def _rules(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        skip, top = _number(body, "skip", 0), _number(body, "top", 100)
+        listed = self.peer.gateway.administration.list_rules(*self._subscription())
+        rules = [rule async for rule in listed][skip : skip + top]
+        if not rules:
+            return NO_CONTENT, None
+        return 200, {"rules": [{"rule-description": described_rule(rule)} for rule in rules]}
+
+
+def _number(body: Mapping[str, Any], name: str, default: int) -> int:
+    value = body.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a number, 0 or more")
+    return int(value)
+
+
+def _text(body: Mapping[str, Any], name: str) -> str:
+    value = body.get(name)
+    if not isinstance(value, str):
+        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a text")
+    return str(value)
+
+
+def _numbers(body: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
+    value = body.get(name)
+    if not isinstance(value, Sequence) or len(value) > MOST_NUMBERS or not all(isinstance(one, kind) for one in value):
+        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is an array of up to {MOST_NUMBERS}")
+    return [int(one) if kind is int else one for one in value]

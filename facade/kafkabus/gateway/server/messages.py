@@ -1,0 +1,385 @@
+"""Messages between AMQP's sections and the records that hold them; values keep the types that AMQP has for them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from kafkabus._core.amqp_encoding import TIMESPAN, plain_value
+from kafkabus._core.message import MAX_IDENTIFIER, Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.raw_message import (
+    CARRIED_HEADER,
+    CARRIED_PROPERTIES,
+    IDENTIFIERS,
+    OF_THE_BROKER,
+    PARTITION_KEY,
+    SCHEDULED,
+    TEXTS,
+    carried_by,
+    identifier_in,
+    text_of,
+)
+from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus_mapping.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    HEADER,
+    HEADER_FIELDS,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    PROPERTIES_FIELDS,
+    Sections,
+    decode_sections,
+    encode_sections,
+)
+from kafkabus_mapping.amqp.types import (
+    AmqpDecodeError,
+    Described,
+    Int,
+    Milliseconds,
+    Symbol,
+    UByte,
+    UInt,
+    ULong,
+    encode,
+)
+from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size, to_milliseconds
+from kafkabus_mapping.properties import decode_value, encode_value
+
+BATCH_FORMAT: Final = 0x80013700
+"""The message format of a transfer that carries several messages."""
+DEEPEST_BATCH: Final = 10_000
+"""The most messages of a batch."""
+
+_TICK_EPOCH: Final = 621_355_968_000_000_000
+_OWN: Final = frozenset({*OF_THE_BROKER, PARTITION_KEY, SCHEDULED})
+_LIMITED: Final = frozenset({"message_id", "session_id", "partition_key", "reply_to_session_id"})
+_PLAIN: Final = frozenset({type(None), str, int, float, bool, bytes, uuid.UUID, datetime})
+"""Types whose values are stored in a way that tells the type."""
+_LARGEST_TTL: Final = 0xFFFF_FFFF
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_LARGEST_LONG: Final = (1 << 63) - 1
+_REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
+_PART: Final = "application_properties"
+"""The part of what a message carries that tells the types of its application properties."""
+
+
+def to_ticks(moment: datetime) -> int:
+    """Return a moment as .NET counts it, in units of 100 ns since the year 1."""
+    return _TICK_EPOCH + to_milliseconds(moment) * 10_000
+
+
+def incoming(payload: bytes, message_format: int) -> list[Outgoing]:
+    """Return the messages of a transfer, as they are stored.
+
+    Args:
+        payload: The transfer's bytes.
+        message_format: 0 for one message, ``BATCH_FORMAT`` for several.
+
+    Raises:
+        AmqpError: The bytes are no such messages, or break a rule that all entities have.
+    """
+    try:
+        if message_format != BATCH_FORMAT:
+            return [outgoing(decode_sections(payload))]
+        pieces = decode_sections(payload).data
+        if not 0 < len(pieces) <= DEEPEST_BATCH:
+            raise AmqpError(ARGUMENT_ERROR, f"a batch of {len(pieces)} messages: it has 1 to {DEEPEST_BATCH}")
+        return [outgoing(decode_sections(piece)) for piece in pieces]
+    except (TypeError, ValueError, OverflowError) as error:
+        what = "the transfer holds no AMQP message: " if isinstance(error, AmqpDecodeError) else ""
+        raise AmqpError(ARGUMENT_ERROR, f"{what}{error}") from error
+
+
+def outgoing(sections: Sections) -> Outgoing:
+    """Return a message as it is stored.
+
+    Raises:
+        TypeError: A value is of a type that it cannot have.
+        ValueError: A value breaks a rule.
+    """
+    envelope, carried = Envelope(), dict[str, Mapping[Any, Any]]()
+    carried["properties"] = _read_properties(envelope, sections.properties)
+    if sections.message_annotations:
+        carried["annotations"] = _read_annotations(envelope, sections.message_annotations)
+    _check_identifiers(envelope)
+    if sections.header:
+        envelope.time_to_live = _life(sections)
+        carried["header"] = {name: sections.header[name] for name in CARRIED_HEADER if name in sections.header}
+    if sections.application_properties:
+        own, carried[_PART] = _application_properties(sections.application_properties)
+        envelope.application_properties = own
+    carried["footer"] = sections.footer
+    if sections.delivery_annotations:
+        carried["delivery_annotations"] = _others(sections.delivery_annotations)
+    present = {name: part for name, part in carried.items() if part}
+    if present:
+        envelope.amqp = encode_value(present)
+    value = _body(sections, envelope)
+    headers = encode_headers(envelope)
+    key = envelope.session_id or envelope.partition_key
+    return Outgoing(envelope, value, headers, record_size(value, key, headers))
+
+
+def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Note properties in an envelope; return those that it has no field for, or whose types its fields do not tell."""
+    others: dict[str, Any] = {}
+    for name in IDENTIFIERS:
+        value = properties.get(name)
+        if value is not None and value != "":
+            setattr(envelope, name, text_of(name, value))
+            if type(value) is not str:
+                others[name] = value
+    if envelope.message_id is None:
+        envelope.message_id = uuid.uuid4().hex
+    for name, field in TEXTS.items():
+        value = properties.get(field)
+        if value is not None:
+            setattr(envelope, name, _text(field, value))
+    for name in CARRIED_PROPERTIES:
+        if name in properties:
+            others[name] = properties[name]
+    return others
+
+
+def _read_annotations(envelope: Envelope, annotations: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Note annotations in an envelope; return the others."""
+    key = annotations.get(PARTITION_KEY)
+    if key is not None:
+        envelope.partition_key = _text(PARTITION_KEY, key)
+    envelope.scheduled_enqueue_time_utc = _moment(SCHEDULED, annotations.get(SCHEDULED))
+    return _others(annotations)
+
+
+def _others(annotations: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {name: value for name, value in annotations.items() if name not in _OWN}
+
+
+def _check_identifiers(envelope: Envelope) -> None:
+    """Check identifiers.
+
+    Raises:
+        ValueError: One is too long, or the partition key is not the session id.
+    """
+    if envelope.session_id and envelope.partition_key and envelope.session_id != envelope.partition_key:
+        raise ValueError(
+            f"the partition key {envelope.partition_key!r} differs from the session id {envelope.session_id!r}: set both "
+            "alike, or leave the partition key unset"
+        )
+    for name in _LIMITED:
+        value = getattr(envelope, name)
+        if value is not None and len(value) > MAX_IDENTIFIER:
+            raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+
+
+def _application_properties(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+    """Return application properties as they are stored, and those of them whose types would be lost."""
+    typed = {name: value for name, value in given.items() if type(value) not in _PLAIN}
+    own = dict(given)
+    for name, value in typed.items():
+        own[name] = plain_value(value)
+    return own, typed
+
+
+def _body(sections: Sections, envelope: Envelope) -> bytes | None:
+    if sections.data:
+        return sections.data[0] if len(sections.data) == 1 else b"".join(sections.data)
+    if sections.sequences:
+        envelope.body_type = "sequence"
+        return encode_value(sections.sequences).encode()
+    if sections.value is not None:
+        envelope.body_type = "value"
+        return encode_value(sections.value).encode()
+    return None
+
+
+def _life(sections: Sections) -> timedelta | None:
+    """Return the time to live; that of the properties if it is longer than a header can tell."""
+    lives = sections.header.get("ttl")
+    if lives is not None and not isinstance(lives, int):
+        raise TypeError(f"ttl is {type(lives).__name__}: it is a number of milliseconds")
+    begin, end = (sections.properties.get(name) for name in ("creation_time", "absolute_expiry_time"))
+    if lives == _LARGEST_TTL and isinstance(begin, datetime) and isinstance(end, datetime):
+        return max(end - begin, lives * _MILLISECOND)
+    return timedelta(milliseconds=lives) if lives else None
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {type(value).__name__}: it is a text")
+    return str(value)
+
+
+def _moment(name: str, value: object) -> datetime | None:
+    if value is None or isinstance(value, datetime):
+        return value
+    if isinstance(value, int):
+        return from_milliseconds(value)
+    raise TypeError(f"{name} is {type(value).__name__}: it is a timestamp")
+
+
+def stored(message: ServiceBusReceivedMessage, *, token: uuid.UUID | None = None) -> bytes:
+    """Return a message as receivers get it.
+
+    Args:
+        message: The message.
+        token: Its lock token, if the receiver finds it among the annotations only.
+    """
+    envelope = message._envelope
+    carried = carried_by(envelope) if envelope.amqp is not None else {}
+    parts = [_header(message, envelope, carried)]
+    if token is not None or "delivery_annotations" in carried:
+        annotations = {Symbol(key): value for key, value in _part(carried, "delivery_annotations").items()}
+        if token is not None:
+            annotations[Symbol("x-opt-lock-token")] = token
+        parts.append(encode_sections(Sections(delivery_annotations=annotations))[: -len(_NO_BODY)])
+    parts.append(_annotations(message, envelope, carried))
+    parts.append(_properties(envelope, carried))
+    parts.append(_shown_properties(envelope, carried))
+    parts.append(_encoded_body(message, envelope))
+    footer = _part(carried, "footer")
+    if footer:
+        parts.append(_section(0x78, {Symbol(key): value for key, value in footer.items()}))
+    return b"".join(parts)
+
+
+_NO_BODY: Final = encode_sections(Sections())
+_HEADS: Final = {code: b"\x00\x53" + bytes((code,)) for code in range(0x70, 0x79)}
+
+
+def _section(code: int, content: Any) -> bytes:
+    return _HEADS[code] + encode(content)
+
+
+def _part(carried: Mapping[str, Any], name: str) -> Mapping[Any, Any]:
+    part = carried.get(name)
+    return part if isinstance(part, dict) else {}
+
+
+def _header(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+    header = _part(carried, "header")
+    lives = envelope.time_to_live
+    values = {
+        **{name: header.get(name) for name in CARRIED_HEADER},
+        "ttl": None if lives is None else UInt(min(lives // _MILLISECOND, _LARGEST_TTL)),
+        "delivery_count": UInt(message.delivery_count),
+    }
+    return _section(HEADER, [_field(name, values[name]) for name in HEADER_FIELDS])
+
+
+def _annotations(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+    delivery, number = message._delivery, message.sequence_number
+    shown: dict[Any, Any] = {
+        _ENQUEUED_TIME: Milliseconds(message._record.timestamp()[1]),
+        _SEQUENCE_NUMBER: number,
+        _ENQUEUE_SEQUENCE_NUMBER: number
+        if envelope.enqueued_sequence_number is None
+        else envelope.enqueued_sequence_number,
+        _MESSAGE_STATE: Int(message.state),
+    }
+    if delivery.lease and not delivery.session:
+        shown[_LOCKED_UNTIL] = Milliseconds(message._lock_until)
+    if envelope.partition_key is not None:
+        shown[_PARTITION_KEY] = envelope.partition_key
+    if envelope.scheduled_enqueue_time_utc is not None:
+        shown[_SCHEDULED] = envelope.scheduled_enqueue_time_utc
+    if envelope.dead_letter_source is not None:
+        shown[_DEADLETTER_SOURCE] = envelope.dead_letter_source
+    for key, value in _part(carried, "annotations").items():
+        shown[Symbol(key) if type(key) is str else key] = _amqp(value)
+    return _section(MESSAGE_ANNOTATIONS, shown)
+
+
+_ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
+_SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
+_ENQUEUE_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
+_MESSAGE_STATE = Symbol("x-opt-message-state")
+_LOCKED_UNTIL = Symbol("x-opt-locked-until")
+_PARTITION_KEY = Symbol(PARTITION_KEY)
+_SCHEDULED = Symbol(SCHEDULED)
+_DEADLETTER_SOURCE = Symbol("x-opt-deadletter-source")
+
+
+def _properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+    typed = _part(carried, "properties")
+    values: dict[str, Any] = {field: getattr(envelope, name) for name, field in TEXTS.items()}
+    for name in IDENTIFIERS:
+        values[name] = identifier_in(envelope, name) if name in typed else getattr(envelope, name)
+    for name in CARRIED_PROPERTIES:
+        values[name] = typed.get(name)
+    return _section(PROPERTIES, [_field(name, values[name]) for name in PROPERTIES_FIELDS])
+
+
+def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+    given = envelope.application_properties
+    if not given and envelope.dead_letter_reason is None and envelope.dead_letter_error_description is None:
+        return b""
+    typed = _part(carried, _PART)
+    shown: dict[Any, Any] = {}
+    for key, value in (given or {}).items():
+        name = key.decode() if isinstance(key, bytes) else key
+        original = typed.get(name)
+        shown[name] = original if original is not None and plain_value(original) == value else _amqp(value)
+    if envelope.dead_letter_reason is not None:
+        shown[_REASON] = envelope.dead_letter_reason
+    if envelope.dead_letter_error_description is not None:
+        shown[_DESCRIPTION] = envelope.dead_letter_error_description
+    return _section(APPLICATION_PROPERTIES, shown)
+
+
+def _encoded_body(message: ServiceBusReceivedMessage, envelope: Envelope) -> bytes:
+    body = message._body
+    if body is None:
+        return _NO_BODY
+    if envelope.body_type is not None:
+        try:
+            value = decode_value(body)
+            if envelope.body_type == "sequence":
+                return encode_sections(Sections(sequences=[[_amqp(one) for one in part] for part in value]))
+            return encode_sections(Sections(value=_amqp(value)))
+        except (TypeError, ValueError):
+            # Of a foreign producer; the bytes are what there is.
+            pass
+    return _section(DATA, body)
+
+
+def _field(name: str, value: Any) -> Any:
+    kind = _KINDS.get(name)
+    return value if kind is None or value is None else kind(value)
+
+
+def _moment_field(value: Any) -> Any:
+    return Milliseconds(value) if isinstance(value, int) else value
+
+
+def _identifier_field(value: Any) -> Any:
+    return ULong(value) if type(value) is int else value
+
+
+_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "content_type": Symbol,
+    "content_encoding": Symbol,
+    "message_id": _identifier_field,
+    "correlation_id": _identifier_field,
+    "user_id": lambda value: value.encode() if isinstance(value, str) else value,
+    "creation_time": _moment_field,
+    "absolute_expiry_time": _moment_field,
+    "group_sequence": UInt,
+    "priority": UByte,
+}
+
+
+def _amqp(value: Any) -> Any:
+    """Return a stored value in a type that AMQP has."""
+    if isinstance(value, timedelta):
+        return Described(TIMESPAN, value // _MICROSECOND * 10)
+    if type(value) is int and value > _LARGEST_LONG:
+        return ULong(value)
+    if type(value) is list:
+        return [_amqp(one) for one in value]
+    if type(value) is dict:
+        return {_amqp(key): _amqp(one) for key, one in value.items()}
+    return value

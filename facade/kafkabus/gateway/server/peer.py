@@ -1,0 +1,366 @@
+"""One client's connection: its socket, the engine that speaks AMQP on it, and what becomes of the client's links."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from typing_extensions import override
+
+from kafkabus.gateway.amqp.conditions import (
+    CONNECTION_FORCED,
+    DETACH_FORCED,
+    NOT_ALLOWED,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+)
+from kafkabus.gateway.amqp.connection import Connection
+from kafkabus.gateway.amqp.events import (
+    Closed,
+    Delivered,
+    Disposed,
+    Event,
+    IncomingDelivery,
+    LinkAttached,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+    OutgoingDelivery,
+)
+from kafkabus.gateway.amqp.performatives import fields_of
+from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.transactions import Transactions
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.server.gateway import Gateway
+
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+OPENED_WITHIN = 30.0
+"""How long, in seconds, a client may take to open its connection."""
+CLOSED_WITHIN = 2.0
+"""How long, in seconds, a client may take to answer when its connection is closed."""
+SHORTEST_HEARTBEAT = 0.5
+"""The shortest time between frames that keep a connection alive, in seconds."""
+
+
+class Node(Protocol):
+    """What a link is attached to; an instance for each link."""
+
+    async def open(self) -> None:
+        """Accept the link, or raise."""
+
+    def flowed(self) -> None:
+        """Note that the link's credit was changed."""
+
+    def delivered(self, delivery: IncomingDelivery) -> None:
+        """Take a message."""
+
+    def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """Take the state of messages that were sent."""
+
+    async def close(self) -> None:
+        """Let go of everything: the link is gone."""
+
+
+class Peer(asyncio.Protocol):
+    """A client.
+
+    Args:
+        gateway: The gateway.
+
+    Attributes:
+        gateway: The gateway.
+        engine: Speaks AMQP.
+        can_write: Set while the client takes what is sent to it.
+        name: The client's address, for logs.
+        nodes: The nodes of the client's links.
+        claims: What the client may do.
+        transactions: The client's transactions.
+    """
+
+    def __init__(self, gateway: Gateway) -> None:
+        self.gateway = gateway
+        self.engine = Connection(f"kafkabus-{uuid.uuid4().hex}", gateway.settings.limits)
+        self.can_write = asyncio.Event()
+        self.can_write.set()
+        self.name = "?"
+        self.nodes: dict[Link, Node] = {}
+        self.claims = gateway.claims()
+        self.transactions = Transactions(gateway.client.transaction)
+        self._transport: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._opening: dict[Link, asyncio.Task[None]] = {}
+        self._heard = self._loop.time()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._is_flushing = False
+        self._held_bytes = 0
+        self._is_paused = False
+        self._gone = asyncio.Event()
+
+    # The socket.
+
+    @override
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        address = transport.get_extra_info("peername")
+        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        if not self.gateway.joined(self):
+            LOGGER.warning("connection_refused peer=%s connections=%d", self.name, len(self.gateway.peers))
+            self._transport.abort()
+            return
+        self._alarm = self._loop.call_later(OPENED_WITHIN, self._check_opened)
+
+    @override
+    def data_received(self, data: bytes) -> None:
+        self._heard = self._loop.time()
+        try:
+            for event in self.engine.receive(data):
+                self._handle(event)
+        except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
+            self.engine.close(told(error))
+        self.flush()
+
+    @override
+    def pause_writing(self) -> None:
+        self.can_write.clear()
+
+    @override
+    def resume_writing(self) -> None:
+        self.can_write.set()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        # Tasks that wait for room find the engine closed.
+        self.can_write.set()
+        self.start(self._let_go())
+
+    def flush(self) -> None:
+        """Send what the engine has to say."""
+        output = self.engine.take_output()
+        if output and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(output)
+        if self.engine.is_closed and self._transport is not None:
+            self._transport.close()
+
+    def flush_soon(self) -> None:
+        """Send what the engine has to say, together with what is said until then."""
+        if not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._is_flushing = False
+        self.flush()
+
+    def hold(self, size: int) -> None:
+        """Count bytes of the client that wait to be stored; as long as there are too many, no more are read."""
+        self._held_bytes += size
+        most = self.gateway.settings.held_bytes
+        if self._transport is None or self._transport.is_closing():
+            return
+        if not self._is_paused and self._held_bytes > most:
+            self._is_paused = True
+            self._transport.pause_reading()
+        elif self._is_paused and self._held_bytes <= most // 2:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # Time.
+
+    def _check_opened(self) -> None:
+        if self.engine.peer is None and self._transport is not None:
+            LOGGER.warning("not_opened peer=%s within=%g", self.name, OPENED_WITHIN)
+            self._transport.abort()
+
+    def _beat(self) -> None:
+        """Keep the connection alive, and see whether the client does."""
+        limits, now = self.engine.limits, self._loop.time()
+        if now - self._heard > 2 * limits.idle_ms / 1000 and not self._is_paused:
+            LOGGER.warning("silent peer=%s for=%.0f", self.name, now - self._heard)
+            self.engine.close(
+                AmqpError(
+                    RESOURCE_LIMIT_EXCEEDED,
+                    f"nothing was heard for {now - self._heard:.0f} s: the connection is closed",
+                )
+            )
+            self.flush()
+            if self._transport is not None:
+                self._transport.close()
+            return
+        self.engine.heartbeat()
+        self.flush()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        peer = self.engine.peer
+        seconds = self.engine.limits.idle_ms / 1000
+        if peer is not None and peer.idle_time_out:
+            seconds = min(seconds, max(SHORTEST_HEARTBEAT, peer.idle_time_out / 3000))
+        self._alarm = self._loop.call_later(seconds, self._beat)
+
+    # Events.
+
+    def _handle(self, event: Event) -> None:
+        if isinstance(event, Delivered):
+            node = self.nodes.get(event.delivery.link)
+            if node is not None:
+                node.delivered(event.delivery)
+        elif isinstance(event, Disposed):
+            self._disposed(event)
+        elif isinstance(event, LinkFlowed):
+            if event.link in self.nodes:
+                self.nodes[event.link].flowed()
+        elif isinstance(event, LinkAttached):
+            self._opening[event.link] = self.start(self._attach(event.link))
+        elif isinstance(event, LinkDetached):
+            self._detached(event.link)
+        elif isinstance(event, Opened):
+            self._opened(event)
+        elif isinstance(event, Closed):
+            self._closed(event)
+
+    def _disposed(self, event: Disposed) -> None:
+        by_link: dict[Link, list[OutgoingDelivery]] = {}
+        for delivery in event.deliveries:
+            by_link.setdefault(delivery.link, []).append(delivery)
+        for link, deliveries in by_link.items():
+            if link in self.nodes:
+                self.nodes[link].disposed(deliveries, event.state, event.settled)
+
+    def _opened(self, event: Opened) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._set_alarm()
+        properties: Mapping[Any, Any] = fields_of(event.open.properties)
+        LOGGER.info(
+            "connection_opened peer=%s container=%s client=%s",
+            self.name,
+            event.open.container_id,
+            properties.get("user-agent") or properties.get("product"),
+        )
+
+    def _closed(self, event: Closed) -> None:
+        error = event.error or event.by_peer
+        if error is not None:
+            LOGGER.warning("connection_closed peer=%s error=%s", self.name, error)
+        else:
+            LOGGER.info("connection_closed peer=%s", self.name)
+
+    async def _attach(self, link: Link) -> None:
+        node: Node | None = None
+        try:
+            node = self.gateway.node_of(self, link)
+            await node.open()
+        except Exception as error:  # noqa: BLE001 - the client is told
+            problem = told(error, self.gateway.entity_of(link))
+            LOGGER.info("link_refused peer=%s link=%s error=%s", self.name, link.attach.name, problem)
+            self._opening.pop(link, None)
+            if node is not None:
+                await node.close()
+            link.refuse(problem)
+        except asyncio.CancelledError:
+            # The client, or its link, went meanwhile.
+            if node is not None:
+                await node.close()
+            raise
+        else:
+            self._opening.pop(link, None)
+            self.nodes[link] = node
+            # It may have changed while the node was opened.
+            node.flowed()
+        self.flush()
+
+    def _detached(self, link: Link) -> None:
+        task, node = self._opening.pop(link, None), self.nodes.pop(link, None)
+        if task is not None:
+            task.cancel()
+        if node is not None:
+            self.start(node.close())
+
+    def detach(self, link: Link, error: AmqpError | None) -> None:
+        """Detach a link, for a reason if there is one."""
+        link.detach(error)
+        self._detached(link)
+        self.flush_soon()
+
+    # Tasks.
+
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do some work in the background; its errors are logged."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOGGER.error("unexpected error peer=%s", self.name, exc_info=error)
+
+    async def _let_go(self) -> None:
+        """Let go of everything that the connection had."""
+        try:
+            for task in self._opening.values():
+                task.cancel()
+            self._opening.clear()
+            nodes = list(self.nodes.values())
+            self.nodes.clear()
+            for outcome in await asyncio.gather(*(node.close() for node in nodes), return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    LOGGER.error("unexpected error peer=%s", self.name, exc_info=outcome)
+            await self.transactions.close()
+            self.gateway.left(self)
+        finally:
+            self._gone.set()
+
+    async def close(self) -> None:
+        """Close the connection, and let go of everything that it had."""
+        if self._transport is None:
+            return
+        for link in list(self.nodes):
+            self.detach(link, AmqpError(DETACH_FORCED, "the gateway is stopped: connect again"))
+        self.engine.close(AmqpError(CONNECTION_FORCED, "the gateway is stopped: connect again"))
+        self.flush()
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._gone.wait(), CLOSED_WITHIN)
+        if not self._gone.is_set():
+            self._transport.abort()
+            await self._gone.wait()
+
+
+class BaseNode:
+    """What nodes do unless they do something else.
+
+    Args:
+        peer: The client.
+        link: Its link.
+    """
+
+    def __init__(self, peer: Peer, link: Link) -> None:
+        self.peer = peer
+        self.link = link
+
+    def flowed(self) -> None:
+        """Do nothing."""
+
+    def delivered(self, delivery: IncomingDelivery) -> None:
+        """Refuse: messages do not come here."""
+        del delivery
+        raise AmqpError(NOT_ALLOWED, f"nothing is sent to {self.link!r}")
+
+    def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """Note that the client settled what it was sent."""
+        del state, settled
+        self.link.session.forget(deliveries)
+
+    async def close(self) -> None:
+        """Do nothing."""

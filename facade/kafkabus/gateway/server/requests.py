@@ -1,0 +1,151 @@
+"""Nodes that answer requests: one link brings them, another one takes the answers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
+from kafkabus.gateway.amqp.events import IncomingDelivery
+from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, TransactionalState, error_of
+from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.addresses import path_of
+from kafkabus.gateway.server.peer import BaseNode
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.server.peer import Peer
+
+AT_ONCE: Final = 100
+"""How many requests of a link are answered at once; a client that sends more waits."""
+MOST_WAITING: Final = 1_000
+"""How many answers wait for the client to take them; those that come later are dropped, as the client does not listen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request.
+
+    Attributes:
+        properties: Its properties, by their names.
+        options: Its application properties.
+        body: The value of its body.
+        transaction: The transaction that it is part of; None without one.
+    """
+
+    properties: Mapping[str, Any]
+    options: Mapping[Any, Any]
+    body: Any
+    transaction: bytes | None = None
+
+    @property
+    def operation(self) -> str:
+        """What is asked for."""
+        return str(self.options.get("operation"))
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer.
+
+    Attributes:
+        options: Its application properties.
+        body: The value of its body.
+    """
+
+    options: dict[str, Any]
+    body: Any = None
+
+
+class ReplyNode(BaseNode):
+    """Sends answers to the client."""
+
+    def __init__(self, peer: Peer, link: Link) -> None:
+        super().__init__(peer, link)
+        self._waiting: deque[bytes] = deque()
+        self._count = 0
+
+    @property
+    def path(self) -> str:
+        """The node's path."""
+        return path_of(self.link.attach.source.address).lower()
+
+    async def open(self) -> None:
+        """Accept the link."""
+        self.link.accept()
+
+    def send(self, payload: bytes) -> None:
+        """Send an answer as soon as the client takes it."""
+        if len(self._waiting) < MOST_WAITING:
+            self._waiting.append(payload)
+        self.flowed()
+
+    def flowed(self) -> None:
+        """Send the answers that wait, as far as the client takes them."""
+        while self._waiting and self.link.credit > 0 and self.link.is_attached:
+            self._count += 1
+            self.link.send(self._count.to_bytes(4, "big"), self._waiting.popleft(), settled=True)
+        if self.link.drain and self.link.is_attached:
+            self.link.drained()
+
+
+class RequestNode(BaseNode):
+    """Takes requests of the client."""
+
+    async def open(self) -> None:
+        """Accept the link."""
+        self.link.accept(max_message_size=self.peer.engine.limits.message_bytes)
+        self.link.give_credit(AT_ONCE)
+
+    def delivered(self, delivery: IncomingDelivery) -> None:
+        """Begin to answer a request."""
+        self.peer.start(self._take(delivery))
+
+    async def _take(self, delivery: IncomingDelivery) -> None:
+        session = self.link.session
+        transaction = delivery.state.txn_id if isinstance(delivery.state, TransactionalState) else None
+        try:
+            if delivery.is_too_large:
+                raise AmqpError(MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes is too large")
+            try:
+                request = decode_sections(delivery.payload)
+            except ValueError as error:
+                raise AmqpError(ARGUMENT_ERROR, f"the request is no AMQP message: {error}") from error
+        except AmqpError as error:
+            session.acknowledge([delivery], Rejected(error_of(error)))
+        else:
+            accepted = Accepted() if transaction is None else TransactionalState(transaction, Accepted())
+            session.acknowledge([delivery], accepted)
+            asked = Request(request.properties, request.application_properties, request.value, transaction)
+            reply = self._reply_node(asked)
+            answer = await self.answer(asked)
+            properties = {"correlation_id": asked.properties.get("message_id")}
+            if reply is not None:
+                reply.send(_encoded(properties, answer))
+        if self.link.is_attached and self.link.credit <= AT_ONCE // 2:
+            self.link.give_credit(AT_ONCE)
+        self.peer.flush_soon()
+
+    async def answer(self, request: Request) -> Answer:
+        """Return the answer to a request."""
+        raise NotImplementedError
+
+    def _reply_node(self, request: Request) -> ReplyNode | None:
+        """Return the node that takes the answer: by its target's address, else its name, else the node and the session."""
+        wanted = request.properties.get("reply_to")
+        path = path_of(self.link.attach.target.address).lower()
+        nodes = [node for node in self.peer.nodes.values() if isinstance(node, ReplyNode)]
+        for node in nodes:
+            target = node.link.attach.target
+            if wanted is not None and isinstance(target, Target) and target.address == wanted:
+                return node
+        for node in nodes:
+            if wanted is not None and node.link.attach.name == wanted:
+                return node
+        return next((node for node in nodes if node.path == path and node.link.session is self.link.session), None)
+
+
+def _encoded(properties: dict[str, Any], answer: Answer) -> bytes:
+    return encode_sections(Sections(properties=properties, application_properties=answer.options, value=answer.body))

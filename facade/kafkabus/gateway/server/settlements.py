@@ -1,0 +1,170 @@
+"""What clients want done with messages that they hold, and doing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from kafkabus._core.amqp_encoding import plain_value
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import StoredRecord
+from kafkabus.aio import ServiceBusReceiver, ServiceBusTransaction
+from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, DEAD_LETTER, NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Composite,
+    ErrorCondition,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+    fields_of,
+)
+from kafkabus_mapping.headers import APPLICATION_PROPERTIES
+from kafkabus_mapping.properties import decode_properties, encode_properties
+
+
+class Verb(Enum):
+    """What is done with messages; the values are those of ``update-disposition``, spelt as there."""
+
+    COMPLETE = "completed"
+    ABANDON = "abandoned"
+    DEFER = "defered"
+    DEAD_LETTER = "suspended"
+    RELEASE = "released"
+
+
+@dataclass(frozen=True)
+class Settlement:
+    """What a client wants done with messages.
+
+    Attributes:
+        verb: What is done.
+        reason: Why they are dead-lettered.
+        description: The reason in more words.
+        changes: Application properties to change.
+    """
+
+    verb: Verb
+    reason: str | None = None
+    description: str | None = None
+    changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    async def apply(
+        self,
+        receiver: ServiceBusReceiver,
+        messages: Sequence[ServiceBusReceivedMessage],
+        transaction: ServiceBusTransaction | None,
+    ) -> None:
+        """Settle messages.
+
+        Args:
+            receiver: A receiver of their entity.
+            messages: The messages; those that are dead-lettered have their content.
+            transaction: The transaction that this is part of; None without one.
+
+        Raises:
+            ServiceBusError: They cannot be settled.
+            AmqpError: That is not done to them.
+        """
+        if self.changes and self.verb is not Verb.DEAD_LETTER:
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                f"properties cannot be changed when a message is {self.verb.value}: leave them out; they can be when it is "
+                "dead-lettered",
+            )
+        if self.verb is Verb.COMPLETE:
+            await receiver.complete_messages(messages, transaction=transaction)
+        elif self.verb is Verb.ABANDON:
+            await receiver.abandon_messages(messages, transaction=transaction)
+        elif self.verb is Verb.DEFER:
+            await receiver.defer_messages(messages, transaction=transaction)
+        elif self.verb is Verb.RELEASE:
+            await receiver._put_back(messages)
+        else:
+            for message in messages if self.changes else ():
+                _change(message, self.changes)
+            await receiver.dead_letter_messages(messages, self.reason, self.description, transaction=transaction)
+
+
+def settlement_of(state: object) -> Settlement | None:
+    """Return what a delivery's state asks for; None if it asks for nothing.
+
+    Raises:
+        AmqpError: The state is none that settles.
+    """
+    if isinstance(state, TransactionalState):
+        return settlement_of(state.outcome)
+    if isinstance(state, Accepted):
+        return Settlement(Verb.COMPLETE)
+    if isinstance(state, Released):
+        return Settlement(Verb.RELEASE)
+    if isinstance(state, Modified):
+        verb = Verb.DEFER if state.undeliverable_here else Verb.ABANDON
+        return Settlement(verb, changes=texts(state.message_annotations))
+    if isinstance(state, Rejected):
+        return _dead_letter(state.error)
+    if state is None:
+        return None
+    raise AmqpError(NOT_ALLOWED, f"{type(state).__name__} settles nothing")
+
+
+def disposition_of(body: Mapping[str, Any]) -> Settlement:
+    """Return what a request ``update-disposition`` asks for.
+
+    Raises:
+        AmqpError: It asks for nothing that is known.
+    """
+    status = body.get("disposition-status")
+    try:
+        verb = Verb(status)
+    except ValueError as error:
+        known = ", ".join(one.value for one in Verb)
+        raise AmqpError(ARGUMENT_ERROR, f"disposition-status is {status!r:.60}: it is one of {known}") from error
+    return Settlement(
+        verb,
+        body.get("deadletter-reason"),
+        body.get("deadletter-description"),
+        texts(body.get("properties-to-modify")),
+    )
+
+
+def echo_of(state: object) -> Composite | None:
+    """Return what answers a state that was carried out: the same; but an error in it would be taken for a failure."""
+    if isinstance(state, TransactionalState):
+        return TransactionalState(state.txn_id, echo_of(state.outcome))
+    if isinstance(state, Rejected):
+        return Rejected()
+    return state if isinstance(state, Composite) else None
+
+
+def texts(given: object) -> dict[str, Any]:
+    """Return a map with its keys, which may be symbols, as texts; empty if there is none."""
+    return {str(key): value for key, value in fields_of(given).items()}
+
+
+def _dead_letter(error: object) -> Settlement:
+    if not isinstance(error, ErrorCondition):
+        return Settlement(Verb.DEAD_LETTER)
+    changes = texts(error.info)
+    reason, description = changes.pop("DeadLetterReason", None), changes.pop("DeadLetterErrorDescription", None)
+    if error.condition != DEAD_LETTER and reason is None:
+        reason, description = error.condition, description or error.description
+    return Settlement(
+        Verb.DEAD_LETTER,
+        None if reason is None else str(reason),
+        None if description is None else str(description),
+        changes,
+    )
+
+
+def _change(message: ServiceBusReceivedMessage, changes: Mapping[str, Any]) -> None:
+    """Change application properties of a message that is about to be copied."""
+    place, (key, value, headers), stamp = StoredRecord.of(message._record)
+    known = next((content for name, content in headers if name == APPLICATION_PROPERTIES and content), b"{}")
+    changed = {**decode_properties(known), **{name: plain_value(one) for name, one in changes.items()}}
+    others = [one for one in headers if one[0] != APPLICATION_PROPERTIES]
+    text = encode_properties(changed).encode()
+    message._record = StoredRecord(place, (key, value, [*others, (APPLICATION_PROPERTIES, text)]), stamp)

@@ -1,0 +1,470 @@
+"""The engine of the gateway's connections."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafkabus.gateway.amqp.conditions import (
+    DECODE_ERROR,
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    NOT_ALLOWED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    TRANSFER_LIMIT_EXCEEDED,
+    UNATTACHED_HANDLE,
+    AmqpError,
+)
+from kafkabus.gateway.amqp.connection import MECHANISMS
+from kafkabus.gateway.amqp.events import Closed, Delivered, Disposed, Event, Limits, LinkDetached, LinkFlowed, Opened
+from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame_of
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Attach,
+    Begin,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    ErrorCondition,
+    Flow,
+    Open,
+    Rejected,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    Transfer,
+)
+from kafkabus_mapping.amqp.types import Array, decode
+from tests.unit.gateway.talk import Talk, only
+
+
+@pytest.fixture
+def talk() -> Talk:
+    """An open connection with a session."""
+    talk = Talk()
+    talk.open()
+    talk.begin()
+    return talk
+
+
+def condition_of(performative: Close | End | Detach) -> str | None:
+    """Return the condition of the error that a performative carries."""
+    return performative.error.condition if isinstance(performative.error, ErrorCondition) else None
+
+
+# Opening and closing.
+
+
+def test_a_connection_is_opened_through_sasl() -> None:
+    """Each mechanism will do; the answer has all fields, also null ones at its end."""
+    talk = Talk()
+    assert talk.give(SASL_HEADER) == []
+    (offer,) = talk.heard(SaslMechanisms)
+    assert offer.mechanisms == Array(MECHANISMS)
+    talk.give(frame_of(0, SaslInit("MSSBCBS", b"x").encoded(), kind=SASL_FRAME))
+    assert [one.code for one in talk.heard(SaslOutcome)] == [0]
+    talk.give(AMQP_HEADER)
+    assert talk.headers == [SASL_HEADER, AMQP_HEADER]
+    event = only(talk.say(Open("client", channel_max=9, idle_time_out=60_000)), Opened)
+    assert (event.open.container_id, event.open.idle_time_out) == ("client", 60_000)
+    assert talk.engine.login == ("MSSBCBS", b"x")
+    (answer,) = talk.heard(Open)
+    assert (answer.container_id, answer.channel_max, answer.idle_time_out) == ("gateway", 9, 120_000)
+    assert len(decode(answer.encoded())[0].value) == 10
+
+
+def test_a_connection_needs_no_sasl() -> None:
+    """A client that sends AMQP's own header at once is served."""
+    talk = Talk()
+    talk.give(AMQP_HEADER)
+    only(talk.say(Open("client")), Opened)
+    assert talk.engine.login is None
+
+
+def test_an_unknown_mechanism_is_refused() -> None:
+    """The outcome says so, and the connection is over."""
+    talk = Talk()
+    talk.give(SASL_HEADER)
+    closed = only(talk.give(frame_of(0, SaslInit("KERBEROS").encoded(), kind=SASL_FRAME)), Closed)
+    assert [one.code for one in talk.heard(SaslOutcome)] == [1]
+    assert closed.error is not None
+    assert "KERBEROS" in closed.error.description
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"GET / HT", b"AMQP\x02\x01\x00\x00", b"AMQP\x00\x00\x09\x01", b"\x16\x03\x01\x00\xf0\x01\x00\x00"]
+)
+def test_another_protocol_is_told_the_right_header(beginning: bytes) -> None:
+    """Then the connection is over."""
+    talk = Talk()
+    only(talk.give(beginning), Closed)
+    assert talk.headers == [SASL_HEADER]
+    assert talk.engine.is_closed
+
+
+def test_the_peer_closes(talk: Talk) -> None:
+    """It gets its answer, and its links are gone."""
+    link = talk.attach(receives=True)
+    events = talk.say(Close(ErrorCondition("amqp:internal-error", "oh")))
+    assert events == [LinkDetached(link), Closed(None, ErrorCondition("amqp:internal-error", "oh"))]
+    assert len(talk.heard(Close)) == 1
+    assert talk.give(EMPTY_FRAME) == []
+
+
+def test_we_close(talk: Talk) -> None:
+    """It is over when the peer has answered; what comes until then counts no more."""
+    talk.engine.close(AmqpError(NOT_FOUND, "gone"))
+    talk.take()
+    (close,) = talk.heard(Close)
+    assert condition_of(close) == NOT_FOUND
+    assert talk.say(Begin(None, 0, 1, 1), channel=7) == []
+    only(talk.say(Close()), Closed)
+    assert talk.heard(Close) == []
+
+
+def test_a_frame_keeps_the_connection_alive(talk: Talk) -> None:
+    """It is empty; one of the peer's is no event."""
+    assert talk.give(EMPTY_FRAME) == []
+    talk.engine.heartbeat()
+    assert talk.engine.take_output() == EMPTY_FRAME
+
+
+@pytest.mark.parametrize(
+    ("data", "condition"),
+    [
+        (b"\x00\x01\x00\x01\x02\x00\x00\x00", FRAMING_ERROR),
+        (b"\x00\x00\x00\x04\x02\x00\x00\x00", FRAMING_ERROR),
+        (b"\x00\x00\x00\x0c\x05\x00\x00\x00abcd", FRAMING_ERROR),
+        (b"\x00\x00\x00\x08\x02\x07\x00\x00", FRAMING_ERROR),
+        (frame_of(0, b"", kind=SASL_FRAME), FRAMING_ERROR),
+        (frame_of(0, b"\x00\x53\x10"), DECODE_ERROR),
+        (frame_of(0, b"\xa1\x01x"), DECODE_ERROR),
+        (frame_of(0, b"\x00\x53\x77\x45"), DECODE_ERROR),
+        (frame_of(0, b"\x00\x53\x12\x45"), "amqp:invalid-field"),
+        (frame_of(0, b"\x00\x53\x14\xc0\x03\x01\xa1\x00"), "amqp:invalid-field"),
+        (frame_of(9, End().encoded()), NOT_ALLOWED),
+        (frame_of(0, Begin().encoded()), NOT_ALLOWED),
+    ],
+)
+def test_rubbish_closes_the_connection(talk: Talk, data: bytes, condition: str) -> None:
+    """The error says why."""
+    closed = only(talk.give(data), Closed)
+    assert closed.error is not None
+    assert closed.error.condition == condition
+    (close,) = talk.heard(Close)
+    assert condition_of(close) == condition
+    assert talk.give(EMPTY_FRAME) == []
+
+
+def test_a_connection_has_so_many_sessions() -> None:
+    """One more closes it."""
+    talk = Talk(Limits(sessions=2))
+    assert talk.open().channel_max == 1
+    talk.begin(0)
+    talk.begin(1)
+    closed = only(talk.say(Begin(), channel=2), Closed)
+    assert closed.error is not None
+    assert closed.error.condition == RESOURCE_LIMIT_EXCEEDED
+
+
+# Links.
+
+
+def test_a_link_is_attached_as_it_was_asked_for(talk: Talk) -> None:
+    """Source and target come back, and all fields are written."""
+    link = talk.attach(3, receives=True, snd_settle_mode=1, rcv_settle_mode=0, properties={"x": 1})
+    link.accept(max_message_size=77)
+    talk.take()
+    (answer,) = talk.heard(Attach)
+    assert (answer.name, answer.handle, answer.role, answer.snd_settle_mode) == ("link-3", 3, False, 1)
+    assert (answer.initial_delivery_count, answer.max_message_size) == (0, 77)
+    assert (answer.source, answer.target) == (link.attach.source, link.attach.target)
+    written = decode(answer.encoded())[0].value
+    assert [len(written), len(written[5].value), len(written[6].value)] == [14, 11, 7]
+
+
+@pytest.mark.parametrize("receives", [True, False])
+def test_a_refused_link_is_attached_to_nothing_and_detached(talk: Talk, receives: bool) -> None:
+    """The peer's answer, and what it sent before it knew, are taken."""
+    link = talk.attach(receives=receives)
+    link.refuse(AmqpError(NOT_FOUND, "no such queue"))
+    talk.take()
+    (attach,), (detach,) = talk.heard(Attach), talk.heard(Detach)
+    assert (attach.source if receives else attach.target) is None
+    assert detach.closed
+    assert condition_of(detach) == NOT_FOUND
+    assert talk.flow(0, 5) == []
+    assert talk.say(Detach(0, closed=True)) == []
+    assert talk.heard(Detach) == []
+
+
+def test_a_link_that_the_peer_detaches_is_gone(talk: Talk) -> None:
+    """Its handle is free again."""
+    link = talk.attach(receives=True)
+    link.accept()
+    assert talk.say(Detach(0, closed=True)) == [LinkDetached(link)]
+    assert [one.closed for one in talk.heard(Detach)] == [True]
+    talk.attach(receives=True)
+
+
+def test_a_peer_may_give_up_before_it_has_its_answer(talk: Talk) -> None:
+    """It learns which link is detached."""
+    talk.attach(receives=True)
+    (detached,) = talk.say(Detach(0, closed=True))
+    assert isinstance(detached, LinkDetached)
+    assert [one.name for one in talk.heard(Attach)] == ["link-0"]
+    assert len(talk.heard(Detach)) == 1
+
+
+def test_a_session_that_ends_has_no_links(talk: Talk) -> None:
+    """What the peer says on it afterwards counts no more, and it may begin another."""
+    link = talk.attach(receives=True)
+    assert talk.say(End()) == [LinkDetached(link)]
+    assert len(talk.heard(End)) == 1
+    assert talk.say(Detach(0, closed=True)) == []
+    talk.begin()
+
+
+@pytest.mark.parametrize(
+    ("said", "condition"),
+    [
+        (Attach("again", 0, True), HANDLE_IN_USE),
+        (Detach(5), UNATTACHED_HANDLE),
+        (Flow(handle=5), UNATTACHED_HANDLE),
+        (Transfer(5, 0, b"t"), UNATTACHED_HANDLE),
+        (Transfer(0, 0, b"t"), NOT_ALLOWED),
+        (Open("again"), "amqp:illegal-state"),
+    ],
+)
+def test_a_session_ends_at_an_error(talk: Talk, said: Attach | Detach | Flow | Transfer | Open, condition: str) -> None:
+    """The connection stays."""
+    link = talk.attach(receives=True)
+    assert talk.say(said) == [LinkDetached(link)]
+    (end,) = talk.heard(End)
+    assert condition_of(end) == condition
+    assert talk.say(End()) == []
+    talk.begin(4)
+
+
+def test_a_connection_has_so_many_links() -> None:
+    """One more is refused."""
+    talk = Talk(Limits(links=1))
+    talk.open()
+    talk.begin()
+    talk.attach(0, receives=True)
+    assert talk.say(Attach("more", 1, True)) == []
+    (detach,) = talk.heard(Detach)
+    assert condition_of(detach) == RESOURCE_LIMIT_EXCEEDED
+
+
+# Messages that come.
+
+
+def incoming(talk: Talk, credit: int = 10) -> None:
+    """Attach a link on which the peer sends."""
+    link = talk.attach(receives=False)
+    link.accept()
+    link.give_credit(credit)
+    talk.take()
+    talk.frames.clear()
+
+
+def delivered(events: list[Event]) -> tuple[bytes, bytes, int]:
+    """Return tag, payload and format of the message that came."""
+    delivery = only(events, Delivered).delivery
+    return delivery.tag, delivery.payload, delivery.message_format
+
+
+def test_a_message_comes_in_one_frame_or_in_several(talk: Talk) -> None:
+    """Later frames need no id and no tag."""
+    incoming(talk)
+    assert delivered(talk.say(Transfer(0, 0, b"\xff", 5), b"whole")) == (b"\xff", b"whole", 5)
+    assert talk.say(Transfer(0, 1, b"b", more=True), b"in ") == []
+    assert talk.say(Transfer(0, more=True), b"three ") == []
+    assert delivered(talk.say(Transfer(0), b"pieces")) == (b"b", b"in three pieces", 0)
+
+
+def test_an_aborted_message_is_forgotten(talk: Talk) -> None:
+    """The next one is not mixed with it."""
+    incoming(talk)
+    talk.say(Transfer(0, 0, b"a", more=True), b"no")
+    assert talk.say(Transfer(0, aborted=True)) == []
+    assert delivered(talk.say(Transfer(0, 1, b"b"), b"yes"))[1] == b"yes"
+
+
+def test_a_message_that_is_too_large_is_not_kept() -> None:
+    """It is told of nevertheless, so that it can be refused."""
+    talk = Talk(Limits(message_bytes=10))
+    talk.open()
+    talk.begin()
+    incoming(talk)
+    talk.say(Transfer(0, 0, b"a", more=True), b"x" * 8)
+    delivery = only(talk.say(Transfer(0), b"x" * 8), Delivered).delivery
+    assert (delivery.is_too_large, delivery.size, delivery.payload) == (True, 16, b"")
+    delivery.link.session.acknowledge([delivery], Rejected())
+    talk.take()
+    assert [(one.first, one.last, one.settled) for one in talk.heard(Disposition)] == [(0, 0, True)]
+
+
+def test_no_message_comes_without_credit(talk: Talk) -> None:
+    """The link is detached."""
+    incoming(talk, credit=1)
+    talk.say(Transfer(0, 0, b"a"), b"x")
+    (detached,) = talk.say(Transfer(0, 1, b"b"), b"x")
+    assert isinstance(detached, LinkDetached)
+    (detach,) = talk.heard(Detach)
+    assert condition_of(detach) == TRANSFER_LIMIT_EXCEEDED
+
+
+def test_messages_are_acknowledged_in_ranges(talk: Talk) -> None:
+    """Those that came settled are not acknowledged, and none is twice."""
+    incoming(talk)
+    came = [
+        only(talk.say(Transfer(0, number, b"t", settled=number == 3), b"x"), Delivered).delivery for number in range(6)
+    ]
+    session = came[0].link.session
+    session.acknowledge(came, Accepted())
+    session.acknowledge(came, Accepted())
+    talk.take()
+    assert [(one.role, one.first, one.last, one.settled, one.state) for one in talk.heard(Disposition)] == [
+        (True, 0, 2, True, Accepted()),
+        (True, 4, 5, True, Accepted()),
+    ]
+    assert came[0].link.unsettled == 0
+
+
+def test_the_sessions_window_is_renewed() -> None:
+    """A peer that sends more than it allows has its session ended."""
+    talk = Talk(Limits(window=4))
+    talk.open()
+    talk.begin()
+    incoming(talk)
+    for number in range(2):
+        talk.say(Transfer(0, number, b"t"), b"x")
+    (flow,) = talk.heard(Flow)
+    assert (flow.next_incoming_id, flow.incoming_window, flow.handle) == (2, 4, None)
+
+
+# Messages that go.
+
+
+def test_messages_go_as_the_peers_window_allows(talk: Talk) -> None:
+    """The others wait for it."""
+    talk.begin(1, window=2)
+    link = talk.attach(receives=True, channel=1)
+    link.accept()
+    talk.say(Flow(0, 2, 0, 100, 0, 0, 5), channel=1)
+    assert link.credit == 5
+    for number in range(3):
+        link.send(b"%d" % number, b"x", settled=False)
+    talk.take()
+    assert [(one.delivery_id, one.delivery_tag) for one in talk.heard(Transfer)] == [(0, b"0"), (1, b"1")]
+    assert link.session.waiting == 1
+    talk.say(Flow(2, 2, 0, 100), channel=1)
+    assert [one.delivery_tag for one in talk.heard(Transfer)] == [b"2"]
+    assert link.credit == 2
+
+
+def test_a_large_message_goes_in_several_frames() -> None:
+    """None is larger than the peer takes."""
+    talk = Talk()
+    talk.open(max_frame_size=512)
+    talk.begin()
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 1)
+    body = bytes(range(256)) * 8
+    link.send(b"t" * 16, body, settled=True)
+    output = talk.engine.take_output()
+    pieces: list[bytes] = []
+    while output:
+        size = int.from_bytes(output[:4], "big")
+        assert size <= 512
+        pieces.append(output[:size])
+        output = output[size:]
+    talk = Talk()
+    talk.open()
+    talk.begin()
+    incoming(talk)
+    # What we send is what we take.
+    events = [event for piece in pieces for event in talk.give(piece)]
+    assert delivered(events)[:2] == (b"t" * 16, body)
+
+
+def test_credit_counts_from_what_the_peer_knows(talk: Talk) -> None:
+    """What was sent before the peer's flow was heard is taken off, and numbers go round."""
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 3)
+    link.send(b"a", b"x", settled=True)
+    link.send(b"b", b"x", settled=True)
+    talk.flow(0, 3, delivery_count=1)
+    assert link.credit == 2
+    talk.flow(0, 1, delivery_count=0)
+    assert link.credit == 0
+    link._delivery_count = 3
+    talk.flow(0, 5, delivery_count=0xFFFF_FFFF)
+    assert link.credit == 1
+
+
+def test_a_drained_link_gives_its_credit_up(talk: Talk) -> None:
+    """The peer learns it by the count, as if all had been sent."""
+    link = talk.attach(receives=True)
+    link.accept()
+    (flowed,) = talk.flow(0, 10, drain=True)
+    assert isinstance(flowed, LinkFlowed)
+    assert link.drain
+    link.send(b"a", b"x", settled=True)
+    link.drained()
+    talk.take()
+    (flow,) = talk.heard(Flow)
+    assert (flow.delivery_count, flow.link_credit, flow.drain) == (10, 0, True)
+    assert not link.drain
+
+
+def test_an_echo_is_answered(talk: Talk) -> None:
+    """For a link and for the session."""
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 4, echo=True)
+    assert [(one.handle, one.link_credit) for one in talk.heard(Flow)] == [(0, 4)]
+    talk.say(Flow(0, 100, 0, 100, echo=True))
+    assert [one.handle for one in talk.heard(Flow)] == [None]
+
+
+def test_the_peer_tells_the_state_of_ranges(talk: Talk) -> None:
+    """Numbers that it does not hold are ignored, and a range may be as long as it likes."""
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 10)
+    for number in range(4):
+        link.send(b"%d" % number, b"x", settled=False, content=number)
+    event = only(talk.say(Disposition(True, 1, 2, state=Accepted())), Disposed)
+    assert ([one.content for one in event.deliveries], event.state, event.settled) == ([1, 2], Accepted(), False)
+    link.session.settle(event.deliveries, Accepted())
+    talk.take()
+    assert [(one.role, one.first, one.last, one.settled) for one in talk.heard(Disposition)] == [(False, 1, 2, True)]
+    assert talk.say(Disposition(True, 1, 2, settled=True)) == []
+    event = only(talk.say(Disposition(True, 0, 0xFFFF_FFFE, state=Accepted(), settled=True)), Disposed)
+    assert [one.content for one in event.deliveries] == [0, 3]
+    link.session.forget(event.deliveries)
+    assert link.unsettled == 0
+
+
+def test_what_the_peer_settles_of_its_own_is_no_event(talk: Talk) -> None:
+    """It was settled by our answer."""
+    incoming(talk)
+    talk.say(Transfer(0, 0, b"a"), b"x")
+    assert talk.say(Disposition(False, 0, settled=True)) == []
+
+
+def test_a_detached_link_holds_nothing(talk: Talk) -> None:
+    """Messages that it sent and that were not settled are forgotten."""
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 10)
+    link.send(b"a", b"x", settled=False)
+    link.detach(AmqpError(NOT_FOUND, "gone"))
+    assert talk.say(Disposition(True, 0, state=Accepted())) == []
+    assert talk.say(Detach(0, closed=True)) == []
