@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import re
-import socket
-from collections.abc import Generator
 from dataclasses import dataclass
 from operator import attrgetter
 from types import TracebackType
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -21,6 +17,7 @@ from typing_extensions import Self, override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kafkabus import __version__
+from kafkabus._runtime.http_server import HttpServer
 from kafkabus.upkeep.metrics import UpkeepMetrics
 from kafkabus.upkeep.service import Upkeep
 
@@ -72,24 +69,15 @@ class Endpoint:
             Route("/readyz", self._ready),
             Route("/metrics", self._measured),
         ]
-        self._server = _Server(
-            uvicorn.Config(
-                Starlette(routes=routes),
-                access_log=False,
-                date_header=False,
-                # A client that keeps its connection would be cut off in the middle of a later request.
-                headers=[("connection", "close")],
-                http=_Connection,
-                lifespan="off",
-                log_config=None,
-                loop="none",
-                proxy_headers=False,
-                server_header=False,
-                timeout_graceful_shutdown=1,
-                ws="none",
-            )
+        self._server = HttpServer(
+            Starlette(routes=routes),
+            options.host,
+            options.port,
+            # A client that keeps its connection would be cut off in the middle of a later request.
+            headers=[("connection", "close")],
+            http=_Connection,
+            lifespan="off",
         )
-        self._serving: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Self:
         """Listen.
@@ -97,34 +85,19 @@ class Endpoint:
         Raises:
             OSError: The address cannot be listened on.
         """
-        listening = self._listen()
-        host, port, *_ = listening.getsockname()
-        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._serving = asyncio.create_task(self._server.serve([listening]))
+        try:
+            await self._server.__aenter__()
+        except OSError as error:
+            raise OSError(f"--http {error}") from error
+        self.address = self._server.address
         LOGGER.info("http_listening address=%s", self.address)
         return self
 
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._server.end()
-        if self._serving is not None:
-            await asyncio.wait([self._serving])
+        await self._server.__aexit__(exc_type, exc, traceback)
         self._metrics.close()
-
-    def _listen(self) -> socket.socket:
-        host, port = self._options.host, self._options.port
-        try:
-            if not host and socket.has_dualstack_ipv6():
-                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
-            family, *_, address = socket.getaddrinfo(
-                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-            )[0]
-            return socket.create_server(address[:2], family=family)
-        except OSError as error:
-            raise OSError(
-                f"--http {host}:{port}: cannot listen there: {error.strerror}; choose another address or port"
-            ) from error
 
     async def _alive(self, _: Request) -> Response:
         """Answer that the event loop turns, which the answer itself shows."""
@@ -141,30 +114,6 @@ class Endpoint:
         page, content_type = await self._metrics.page(request.headers.get("accept", ""), compressed=compressed)
         headers = {"content-type": content_type}
         return Response(page, headers=headers | {"content-encoding": "gzip"} if compressed else headers)
-
-
-class _Server(uvicorn.Server):
-    """A server that another program runs: signals are the program's, and while nothing is asked, it does nothing."""
-
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self._ended = asyncio.Event()
-
-    def end(self) -> None:
-        """Accept no more connections, and end."""
-        self.should_exit = True
-        self._ended.set()
-
-    @override
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        """Leave the signals to the program."""
-        yield
-
-    @override
-    async def main_loop(self) -> None:
-        """Wait for the end; the original looks ten times a second."""
-        await self._ended.wait()
 
 
 class _Connection(H11Protocol):

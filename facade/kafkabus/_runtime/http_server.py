@@ -1,0 +1,126 @@
+"""An HTTP server within a program: it leaves signals to the program, and does nothing while nothing is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Generator
+from ssl import SSLContext
+from types import TracebackType
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+from typing_extensions import Self, override
+
+GRACE = 1
+"""For how long, in seconds, requests may go on when the server ends."""
+
+
+class HttpServer:
+    """An ASGI application at an address, served from entering the context to leaving it.
+
+    Args:
+        app: The application.
+        host: The address or name to listen on; empty for all addresses.
+        port: The port; 0 for a free one.
+        tls: The certificate to serve TLS with; None for plain HTTP.
+        **options: Options of uvicorn.
+
+    Attributes:
+        port: The port at which it listens; known once it is open.
+        address: The address at which it listens, ``host:port``; known once it is open.
+    """
+
+    def __init__(self, app: ASGIApp, host: str, port: int, *, tls: SSLContext | None = None, **options: Any) -> None:
+        self.port = port
+        self.address = ""
+        self._host = host
+        self._server = _Server(
+            _Config(
+                app,
+                tls,
+                access_log=False,
+                date_header=False,
+                log_config=None,
+                loop="none",
+                proxy_headers=False,
+                server_header=False,
+                timeout_graceful_shutdown=GRACE,
+                ws="none",
+                **options,
+            )
+        )
+        self._serving: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        """Listen.
+
+        Raises:
+            OSError: The address cannot be listened on; the error names it and the remedy.
+        """
+        listening = self._listen()
+        host, self.port, *_ = listening.getsockname()
+        self.address = f"[{host}]:{self.port}" if ":" in host else f"{host}:{self.port}"
+        self._serving = asyncio.create_task(self._server.serve([listening]))
+        return self
+
+    async def __aexit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._server.end()
+        if self._serving is not None:
+            await asyncio.wait([self._serving])
+
+    def _listen(self) -> socket.socket:
+        host, port = self._host, self.port
+        try:
+            if not host and socket.has_dualstack_ipv6():
+                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+            family, *_, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            return socket.create_server(address[:2], family=family)
+        except OSError as error:
+            raise OSError(
+                f"{host}:{port}: cannot listen there: {error.strerror}; choose another address or port"
+            ) from error
+
+
+class _Config(uvicorn.Config):
+    """Options, and a context of TLS instead of the files that it is made of."""
+
+    def __init__(self, app: ASGIApp, tls: SSLContext | None, **options: Any) -> None:
+        super().__init__(app, **options)
+        self._tls = tls
+
+    @override
+    def load(self) -> None:
+        super().load()
+        self.ssl = self._tls
+
+
+class _Server(uvicorn.Server):
+    """A server that another program runs."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._ended = asyncio.Event()
+
+    def end(self) -> None:
+        """Accept no more connections, and end."""
+        self.should_exit = True
+        self._ended.set()
+
+    @override
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Leave the signals to the program."""
+        yield
+
+    @override
+    async def main_loop(self) -> None:
+        """Wait for the end; the original looks ten times a second, and sets the headers of all answers meanwhile."""
+        self.server_state.default_headers = self.config.encoded_headers
+        await self._ended.wait()
