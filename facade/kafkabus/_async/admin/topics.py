@@ -272,10 +272,11 @@ class TopicAdministration(Administration):
         forward_dead_lettered_messages_to: str | None = None,
         auto_delete_on_idle: timedelta | str | None = None,
         status: EntityStatus | str | None = None,
+        default_rule: RuleProperties | None = None,
     ) -> SubscriptionProperties:
         """Create a subscription: a reader of the topic's log, which begins at the log's end. No message is copied.
 
-        It has one rule, ``$Default``, which every message matches.
+        It has one rule, by default ``$Default``, which every message matches.
 
         Args:
             topic_name: Name of the topic.
@@ -293,17 +294,22 @@ class TopicAdministration(Administration):
             forward_dead_lettered_messages_to: Name or address of a queue or topic: all dead-lettered messages move on to it.
             auto_delete_on_idle: After how long without use the subscription is deleted: at least 5 minutes, default never.
             status: Which operations it takes; default ``Active``.
+            default_rule: The rule that it has instead of ``$Default``, from its first message on; kafkabus's own.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or no entity of a name to which messages are to be forwarded.
             MessagingEntityAlreadyExistsError: The topic has a subscription of that name.
-            InvalidOperationError: A setting is out of its bounds.
+            InvalidOperationError: A setting is out of its bounds, or an expression of the rule is malformed.
             ServiceBusQuotaExceededError: The topic has as many subscriptions as it may.
             ValueError: The name breaks a rule.
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name = checked(subscription_path, topic_name, subscription_name)
+        rule = RuleDescription(name=DEFAULT_RULE, created_at=datetime.now(timezone.utc))
+        if default_rule is not None:
+            rule_name = checked(check_part, "rule", default_rule.name)
+            rule = described_rule(rule_name, default_rule.filter, default_rule.action, rule.created_at)
         given: dict[str, object] = {
             "lock_duration": lock_duration,
             "requires_session": requires_session,
@@ -320,14 +326,14 @@ class TopicAdministration(Administration):
         }
         descriptions = self._connections().descriptions
         async with descriptions.changing(topic_name) as topics_lock, descriptions.changing(name) as lock:
-            description = await self._new_subscription(topic_name, name, given)
+            description = await self._new_subscription(topic_name, name, given, rule)
             await topics_lock.check()
             await lock.check()
             await descriptions.put(description)
         return await self._properties(SubscriptionProperties, description)
 
     async def _new_subscription(
-        self, topic_name: str, name: str, given: Mapping[str, object]
+        self, topic_name: str, name: str, given: Mapping[str, object], rule: RuleDescription
     ) -> SubscriptionDescription:
         """Create the ledgers of a new subscription; return its description."""
         context, settings, path = self._connections(), dict(given), EntityPath(name)
@@ -343,7 +349,6 @@ class TopicAdministration(Administration):
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
         now = datetime.now(timezone.utc)
-        default = RuleDescription(name=DEFAULT_RULE, created_at=now)
         empty = SubscriptionDescription.model_validate(
             {
                 **shared_with(topic),
@@ -351,7 +356,7 @@ class TopicAdministration(Administration):
                 "name": name,
                 "topic_entity": topic.name,
                 "uid": uuid.uuid4().hex[:12],
-                "rule_sets": (RuleSet(rules=(default,), offsets=(0,) * topic.partitions),),
+                "rule_sets": (RuleSet(rules=(rule,), offsets=(0,) * topic.partitions),),
                 "created_at": now,
                 "updated_at": now,
             }
@@ -359,7 +364,7 @@ class TopicAdministration(Administration):
         description = validated(SubscriptionDescription, changed(empty, settings), "created")
         obey(await context.catalog.namespace(), description)
         offsets = await context.recovery.begin_subscription(self._entity(path, description))
-        return description.model_copy(update={"rule_sets": (RuleSet(rules=(default,), offsets=offsets),)})
+        return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
 
     @guarded
     async def update_subscription(
