@@ -113,10 +113,13 @@ def _encode_tree(value: object) -> object:
 
 def _plain(value: Any) -> Any:
     """Return the value of a type that only AMQP has as one of Python's."""
-    for kind in (str, int, float, bytes):
-        if isinstance(value, kind):
-            return kind(value)
-    return list(value)
+    if isinstance(value, str):
+        return str(value)
+    if isinstance(value, bytes):
+        return bytes(value)
+    if isinstance(value, float):
+        return float(value)
+    return int(value) if isinstance(value, int) else list(value)
 
 
 def _decode_tree(value: Any) -> Any:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from kafkabus.cli.exits import CommandError
-from kafkabus.cli.serve_settings import MOST_ENTITIES, HttpAddress, read_settings
+from kafkabus.cli.serve_settings import MOST_ENTITIES, read_settings
+from kafkabus.cli.setting_sources import HttpAddress
 
 
 def test_an_option_overrides_a_variable_and_a_variable_the_file(tmp_path: Path) -> None:

@@ -117,6 +117,16 @@ def open_settings(context: typer.Context) -> Settings:
         return parse_settings(connection_string)
 
 
+def find_connection_string(context: typer.Context) -> str:
+    """Return the connection string of the namespace that the command uses.
+
+    Raises:
+        CommandError: No namespace is named, or its connection string is malformed.
+    """
+    open_settings(context)
+    return _find(context)[1]
+
+
 @contextlib.contextmanager
 def existing_entity(context: typer.Context, name: str) -> Generator[None, None, None]:
     """If the command's queue, topic or subscription does not exist, raise an error that says what to type.

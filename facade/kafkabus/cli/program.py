@@ -39,6 +39,7 @@ _COMMANDS = {
     "stats": "stats",
     "namespace": "namespace",
     "serve": "serve",
+    "gateway": "gateway",
     "doctor": "doctor",
 }
 """The commands in the order of the help text, and the module of each in ``commands``; one is imported when it is used."""

@@ -100,15 +100,15 @@ class Talk:
 
     def attach(self, handle: int = 0, *, receives: bool, channel: int = 0, **fields: Any) -> Link:
         """Attach a link; return the engine's."""
-        counts = {} if receives else {"initial_delivery_count": 0}
-        attach = Attach(f"link-{handle}", handle, receives, source=Source("q"), target=Target("q"), **counts, **fields)
+        attach = Attach(f"link-{handle}", handle, receives, source=Source("q"), target=Target("q"), **fields)
+        attach.initial_delivery_count = None if receives else 0
         (event,) = self.say(attach, channel=channel)
         assert isinstance(event, LinkAttached)
         return event.link
 
     def flow(self, handle: int, credit: int, **fields: Any) -> list[Event]:
         """Give a link credit."""
-        known = {"next_incoming_id": 0, "incoming_window": 100, "outgoing_window": 100, **fields}
+        known: dict[str, Any] = {"next_incoming_id": 0, "incoming_window": 100, "outgoing_window": 100, **fields}
         return self.say(Flow(handle=handle, link_credit=credit, **known))
 
 

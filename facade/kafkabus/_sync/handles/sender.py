@@ -176,7 +176,10 @@ class ServiceBusSender:
         warn_unsupported(unsupported)
         if isinstance(messages, ServiceBusMessageBatch):
             raise TypeError("messages is a ServiceBusMessageBatch: give the messages themselves")
-        outgoing = outgoing_of(messages, schedule_time_utc)
+        return self._schedule(outgoing_of(messages, schedule_time_utc), timeout)
+
+    def _schedule(self, outgoing: Sequence[Outgoing], timeout: float | None = None) -> list[int]:
+        """Send messages that have a time; see ``schedule_messages``."""
         places = self._send(outgoing, _check_timeout(timeout))
         found = [places.of(position) for position in range(len(outgoing))]
         numbers = [sequence_number(*place) for place in found if place is not None]

@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus._runtime.log_format import JsonFormatter, TextFormatter
-from kafkabus._runtime.repetitions import limit_repetitions
-from kafkabus.cli.connection import GlobalOptions, given_connection, open_settings
+from kafkabus.cli.connection import GlobalOptions, open_settings
 from kafkabus.cli.exits import CommandError, ExitCode
-from kafkabus.cli.serve_settings import CONNECTION_MEMBERS, ServeSettings, read_settings
+from kafkabus.cli.logs import configure_logs
+from kafkabus.cli.serve_settings import ServeSettings, read_settings
+from kafkabus.cli.setting_sources import configured_connection
 
 if TYPE_CHECKING:
     from kafkabus.upkeep.endpoint import EndpointOptions
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
-
-_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
 app = typer.Typer()
 
@@ -77,10 +75,10 @@ def serve(
     given = {"http": http, "metrics-entities": metrics_entities, "log-format": log_format, "log-level": log_level}
     wanted = read_settings(given, os.environ, config)
     options = context.ensure_object(GlobalOptions)
-    options.configured = _configured(wanted)
+    options.configured = configured_connection(wanted.connection)
     settings = open_settings(context)
     endpoint = _endpoint(wanted)
-    _configure_logs(wanted, debug=options.debug)
+    configure_logs(wanted.log_format, wanted.log_level, debug=options.debug)
     from kafkabus.upkeep import serve as tend
 
     LOGGER.info("serve_started namespace=%s kafka=%s", settings.namespace, settings.bootstrap_servers)
@@ -92,12 +90,6 @@ def serve(
         LOGGER.error("serve_failed namespace=%s error=%s", settings.namespace, error)
         raise typer.Exit(ExitCode.FAILED) from error
     LOGGER.info("serve_ended namespace=%s", settings.namespace)
-
-
-def _configured(wanted: ServeSettings) -> tuple[str, str] | None:
-    """Return the origin of the file's connection string, and the string; None if the file has none."""
-    text, file = (wanted.connection.get(name, (name, None)) for name in CONNECTION_MEMBERS)
-    return given_connection(text, file)
 
 
 def _endpoint(wanted: ServeSettings) -> EndpointOptions | None:
@@ -116,14 +108,3 @@ def _endpoint(wanted: ServeSettings) -> EndpointOptions | None:
         ) from error
     entities = wanted.metrics_entities
     return EndpointOptions(wanted.http.host, wanted.http.port, entities.most, entities.pattern)
-
-
-def _configure_logs(wanted: ServeSettings, *, debug: bool) -> None:
-    """Write the log to stderr; of other libraries' lines at most warnings, unless all are wanted."""
-    level = logging.DEBUG if debug else _LEVELS[wanted.log_level]
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonFormatter() if wanted.log_format == "json" else TextFormatter())
-    logging.basicConfig(handlers=[handler], level=level if debug else max(level, logging.WARNING), force=True)
-    logging.getLogger("kafkabus").setLevel(level)
-    if level > logging.DEBUG:
-        limit_repetitions()

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Final, TypeVar, cast
 
-from typing_extensions import Self
+from typing_extensions import Self, dataclass_transform
 
 from kafkabus.gateway.amqp.conditions import INVALID_FIELD, AmqpError
 from kafkabus_mapping.amqp.types import (
@@ -128,6 +128,7 @@ def _written(kind: _Kind, value: Any) -> Any:
 _KNOWN: dict[int | str, type[Composite]] = {}
 
 
+@dataclass_transform()
 def _composite(kind: type[C]) -> type[C]:
     """Make a class of fields known by its descriptors."""
     made = dataclass(slots=True)(kind)

@@ -1,14 +1,14 @@
-"""The node ``$cbs``, which takes claims: tokens that say what the client may do."""
+"""The node ``$cbs``, which takes claims."""
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Final
 
-from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.claims import UnauthorizedError
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus_mapping.amqp.types import Int
 
-PUT_CLAIM = "put-token"
+OPERATION: Final = "put-token"
 
 
 class ClaimsNode(RequestNode):
@@ -16,17 +16,13 @@ class ClaimsNode(RequestNode):
 
     async def answer(self, request: Request) -> Answer:
         """Take a claim."""
-        if request.operation != PUT_CLAIM:
-            return _answer(400, f"$cbs does no {request.operation!r}: it takes {PUT_CLAIM!r}")
-        token, audience, expiration = request.body, request.options.get("name"), request.options.get("expiration")
+        if request.operation != OPERATION:
+            return _answer(400, f"$cbs does no {request.operation!r}: it takes {OPERATION!r}")
+        token, audience = request.body, request.options.get("name")
         try:
-            self.peer.claims.put(
-                str(audience or ""),
-                token if isinstance(token, str) else "",
-                expiration if isinstance(expiration, datetime) else None,
-            )
-        except Exception as error:  # noqa: BLE001 - the client is told
-            return _answer(401, told(error).description)
+            self.peer.claims.put(str(audience or ""), token if isinstance(token, str) else "")
+        except UnauthorizedError as error:
+            return _answer(401, str(error))
         return _answer(202, "Accepted")
 
 

@@ -22,9 +22,9 @@ from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.claims import Policies, Right
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
 from kafkabus.gateway.server.claims_node import ClaimsNode
-from kafkabus.gateway.server.claims_of_peer import Claims, Right
 from kafkabus.gateway.server.coordinator import CoordinatorNode
 from kafkabus.gateway.server.management import ManagementNode
 from kafkabus.gateway.server.peer import Node, Peer
@@ -47,6 +47,7 @@ class GatewaySettings:
         credit: How many messages a client may send over a link before the first is stored.
         unsettled: How many messages a client may hold over a link.
         held_bytes: How many bytes of a client may wait to be stored before no more are read.
+        policies: The policies that clients' tokens are checked against; None: they are carried, and not checked.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -54,6 +55,7 @@ class GatewaySettings:
     credit: int = 1_000
     unsettled: int = 10_000
     held_bytes: int = 16 * 1024 * 1024
+    policies: Policies | None = None
 
 
 class Gateway:
@@ -134,34 +136,39 @@ class Gateway:
         """Note a client that is gone."""
         self.peers.discard(peer)
 
-    def claims(self) -> Claims:
-        """Return the claims of a new client: none yet."""
-        return Claims()
-
     def node_of(self, peer: Peer, link: Link) -> Node:
         """Return the node that a client attaches a link to.
 
         Raises:
             AmqpError: There is none, or the client may not use it.
         """
-        attach = link.attach
-        if isinstance(attach.target, Coordinator):
+        if isinstance(link.attach.target, Coordinator):
             return CoordinatorNode(peer, link)
-        end: Any = attach.source if link.sends else attach.target
-        address = getattr(end, "address", None)
-        if path_of(address).lower() == CLAIMS:
+        if _path_of(link).lower() == CLAIMS:
             return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)
-        found: Address = parse(address)
-        if found.is_management:
-            peer.claims.check(found.path, Right.LISTEN, Right.SEND)
-            return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, found.path)
-        peer.claims.check(found.path, Right.LISTEN if link.sends else Right.SEND)
-        return ReceiverNode(peer, link, found.path) if link.sends else SenderNode(peer, link, found.path)
+        address = self.check_claims(peer, link)
+        if address.is_management:
+            return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, address.path)
+        return ReceiverNode(peer, link, address.path) if link.sends else SenderNode(peer, link, address.path)
 
-    def entity_of(self, link: Link) -> str:
+    def check_claims(self, peer: Peer, link: Link) -> Address:
+        """Return the address of a link to an entity's node; check that the client may use it now.
+
+        Raises:
+            AmqpError: It may not, or there is no such node.
+        """
+        address = parse(_path_of(link))
+        if address.is_management:
+            rights: tuple[Right, ...] = (Right.LISTEN, Right.SEND)
+        else:
+            rights = (Right.LISTEN,) if link.sends else (Right.SEND,)
+        peer.claims.check(str(address.path), *rights)
+        return address
+
+    @staticmethod
+    def entity_of(link: Link) -> str:
         """Return the entity that a link is about, for errors."""
-        end: Any = link.attach.source if link.sends else link.attach.target
-        return path_of(getattr(end, "address", None))
+        return _path_of(link)
 
     # The namespace.
 
@@ -236,3 +243,9 @@ class Gateway:
         if separator:
             return aiter(self.client.list_subscription_sessions(topic, subscription, state_updated_after=updated_after))
         return aiter(self.client.list_queue_sessions(path.name, state_updated_after=updated_after))
+
+
+def _path_of(link: Link) -> str:
+    """Return the path of the node that a link is for."""
+    end: Any = link.attach.source if link.sends else link.attach.target
+    return path_of(getattr(end, "address", None))

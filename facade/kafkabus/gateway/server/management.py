@@ -65,6 +65,8 @@ class ManagementNode(RequestNode):
         path: The entity, with its sub-queue.
     """
 
+    needs_claims = True
+
     def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
         super().__init__(peer, link)
         self._path = path

@@ -33,6 +33,7 @@ from kafkabus.gateway.amqp.events import (
 )
 from kafkabus.gateway.amqp.performatives import fields_of
 from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.transactions import Transactions
 
@@ -50,7 +51,13 @@ SHORTEST_HEARTBEAT = 0.5
 
 
 class Node(Protocol):
-    """What a link is attached to; an instance for each link."""
+    """What a link is attached to; an instance for each link.
+
+    Attributes:
+        needs_claims: Whether the client needs claims to use it.
+    """
+
+    needs_claims: bool
 
     async def open(self) -> None:
         """Accept the link, or raise."""
@@ -91,7 +98,7 @@ class Peer(asyncio.Protocol):
         self.can_write.set()
         self.name = "?"
         self.nodes: dict[Link, Node] = {}
-        self.claims = gateway.claims()
+        self.claims = Claims(gateway.settings.policies, self._check_claims)
         self.transactions = Transactions(gateway.client.transaction)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -286,6 +293,15 @@ class Peer(asyncio.Protocol):
         if node is not None:
             self.start(node.close())
 
+    def _check_claims(self) -> None:
+        """Detach the links that no claim allows any more."""
+        for link, node in list(self.nodes.items()):
+            try:
+                if node.needs_claims:
+                    self.gateway.check_claims(self, link)
+            except AmqpError as error:  # noqa: PERF203 - each has its own
+                self.detach(link, error)
+
     def detach(self, link: Link, error: AmqpError | None) -> None:
         """Detach a link, for a reason if there is one."""
         link.detach(error)
@@ -317,6 +333,7 @@ class Peer(asyncio.Protocol):
             for outcome in await asyncio.gather(*(node.close() for node in nodes), return_exceptions=True):
                 if isinstance(outcome, Exception):
                     LOGGER.error("unexpected error peer=%s", self.name, exc_info=outcome)
+            self.claims.close()
             await self.transactions.close()
             self.gateway.left(self)
         finally:
@@ -344,6 +361,8 @@ class BaseNode:
         peer: The client.
         link: Its link.
     """
+
+    needs_claims = False
 
     def __init__(self, peer: Peer, link: Link) -> None:
         self.peer = peer

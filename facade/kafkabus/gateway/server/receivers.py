@@ -63,6 +63,8 @@ class ReceiverNode(BaseNode):
         path: The queue or subscription, with its sub-queue.
     """
 
+    needs_claims = True
+
     def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
         super().__init__(peer, link)
         self.path = path

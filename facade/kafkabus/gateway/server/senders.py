@@ -56,6 +56,8 @@ class SenderNode(BaseNode):
         path: The queue or topic.
     """
 
+    needs_claims = True
+
     def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
         super().__init__(peer, link)
         self._path = path
@@ -121,13 +123,13 @@ class SenderNode(BaseNode):
                 self._answer([delivery], error)
         if not good:
             return
-        error = await self._try(good)
-        if error is None or len(good) == 1:
-            self._answer([delivery for delivery, _ in good], error)
+        refused = await self._try(good)
+        if refused is None or len(good) == 1:
+            self._answer([delivery for delivery, _ in good], refused)
             return
         # Which of them is refused shows if each goes alone; unless the broker has some of them already.
         for one in good:
-            alone = error if error.stored else await self._try([one])
+            alone = refused if refused.stored else await self._try([one])
             self._answer([one[0]], alone)
 
     def _parsed(self, delivery: IncomingDelivery) -> list[Outgoing]:

@@ -164,7 +164,9 @@ def _change(message: ServiceBusReceivedMessage, changes: Mapping[str, Any]) -> N
     """Change application properties of a message that is about to be copied."""
     place, (key, value, headers), stamp = StoredRecord.of(message._record)
     known = next((content for name, content in headers if name == APPLICATION_PROPERTIES and content), b"{}")
-    changed = {**decode_properties(known), **{name: plain_value(one) for name, one in changes.items()}}
+    changed: dict[str | bytes, Any] = {}
+    changed.update(decode_properties(known))
+    changed.update({name: plain_value(one) for name, one in changes.items()})
     others = [one for one in headers if one[0] != APPLICATION_PROPERTIES]
     text = encode_properties(changed).encode()
     message._record = StoredRecord(place, (key, value, [*others, (APPLICATION_PROPERTIES, text)]), stamp)

@@ -1,0 +1,48 @@
+"""The end of a service: at a signal, and soon."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+
+
+def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late: str) -> asyncio.Event:
+    """Return an event that the first SIGINT or SIGTERM sets; from then on the process ends, whatever it waits for.
+
+    A second signal ends the process at once.
+
+    Args:
+        logger: Logs the end.
+        service: The service's name, with which the logged events begin.
+        within: After how many seconds at most the process ends, with status 0.
+        late: What the log says then.
+    """
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def give_up() -> None:
+        logger.warning("%s_ended_late seconds=%.0f: %s", service, within, late)
+        _end_now(0)
+
+    def end(number: int) -> None:
+        if stop.is_set():
+            logger.warning("%s_ended_at_once signal=%d", service, number)
+            _end_now(128 + number)
+        logger.info("%s_stopping signal=%d", service, number)
+        stop.set()
+        deadline = threading.Timer(within, give_up)
+        # It does not keep the process alive, and goes on while the interpreter waits for other threads.
+        deadline.daemon = True
+        deadline.start()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
+    return stop
+
+
+def _end_now(status: int) -> None:
+    """End the process without waiting for threads, as those that wait for a server."""
+    logging.shutdown()
+    os._exit(status)

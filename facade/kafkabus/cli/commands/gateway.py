@@ -1,0 +1,181 @@
+"""``kafkabus gateway``."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kafkabus.cli.connection import GlobalOptions, find_connection_string
+from kafkabus.cli.exits import CommandError, ExitCode
+from kafkabus.cli.gateway_settings import GatewayOptions, read_options
+from kafkabus.cli.logs import configure_logs
+from kafkabus.cli.setting_sources import configured_connection
+from kafkabus.cli.terminal import flush, say, write
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.process import Bound, Ports
+    from kafkabus.gateway.server.gateway import GatewaySettings
+
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+app = typer.Typer()
+
+
+@app.command()
+def gateway(
+    context: typer.Context,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST", help="Listen at this address; default 127.0.0.1, 0.0.0.0 for all.", show_default=False
+        ),
+    ] = None,
+    amqp_port: Annotated[
+        str | None,
+        typer.Option(metavar="PORT", help="The port for AMQP without TLS; default 5672, or 'off'.", show_default=False),
+    ] = None,
+    tls_cert: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="Serve TLS with this certificate; see 'kafkabus certificate'.", show_default=False
+        ),
+    ] = None,
+    tls_key: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="The certificate's key, unless the same file has it.", show_default=False),
+    ] = None,
+    tls_port: Annotated[
+        str | None, typer.Option(metavar="PORT", help="The port for AMQP with TLS; default 5671.", show_default=False)
+    ] = None,
+    policies: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Check clients' keys against the policies in this file; by default, they are not checked.",
+            show_default=False,
+        ),
+    ] = None,
+    workers: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="How many processes share the ports; default 1.", show_default=False),
+    ] = None,
+    max_connections: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="The most connections of a process; default 10000.", show_default=False),
+    ] = None,
+    idle_timeout: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SECONDS", help="Expect a sign of each client in this time; default 120.", show_default=False
+        ),
+    ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Write the log as text (the default) or json.", show_default=False),
+    ] = None,
+    log_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVEL", help="debug, info (the default), warning or error.", show_default=False),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="A TOML file of settings, named as the options.", show_default=False),
+    ] = None,
+) -> None:
+    """Let applications with Azure's SDKs use a namespace, until Ctrl-C: they connect over AMQP, as to Service Bus.
+
+    Prints the connection string to give to them. Run upkeep beside it: 'kafkabus serve', or 'kafkabus up'.
+    """
+    given = {
+        "host": host,
+        "amqp-port": amqp_port,
+        "tls-port": tls_port,
+        "tls-cert": tls_cert,
+        "tls-key": tls_key,
+        "policies": policies,
+        "workers": workers,
+        "max-connections": max_connections,
+        "idle-timeout": idle_timeout,
+        "log-format": log_format,
+        "log-level": log_level,
+    }
+    wanted = read_options(given, os.environ, config)
+    options = context.ensure_object(GlobalOptions)
+    options.configured = configured_connection(wanted.connection)
+    connection_string = find_connection_string(context)
+    configure_logs(wanted.log_format, wanted.log_level, debug=options.debug)
+    ports, settings = _ports(wanted), _settings(wanted)
+    if wanted.workers > 1:
+        from kafkabus.gateway.workers import Workers
+
+        shared = Workers(
+            wanted.workers, partial(_work, wanted, debug=options.debug), connection_string, ports, settings
+        )
+        _announce(wanted, shared.bound)
+        shared.run()
+    else:
+        _serve(connection_string, ports, settings, wanted, debug=options.debug)
+
+
+def _work(
+    wanted: GatewayOptions, connection_string: str, ports: Ports, settings: GatewaySettings, *, debug: bool
+) -> None:
+    """Be one of several processes."""
+    configure_logs(wanted.log_format, wanted.log_level, debug=debug)
+    _serve(connection_string, ports, settings, None, debug=debug)
+
+
+def _serve(
+    connection_string: str, ports: Ports, settings: GatewaySettings, announced: GatewayOptions | None, *, debug: bool
+) -> None:
+    """Be a gateway until a signal; print the connection string if the options are given."""
+    from kafkabus.exceptions import ServiceBusError
+    from kafkabus.gateway.process import serve
+
+    on_ready = None if announced is None else partial(_announce, announced)
+    try:
+        asyncio.run(serve(connection_string, ports, settings, on_ready))
+    except (ServiceBusError, OSError) as error:
+        if debug:
+            raise
+        LOGGER.error("gateway_failed error=%s", error)
+        raise typer.Exit(ExitCode.FAILED) from error
+
+
+def _ports(wanted: GatewayOptions) -> Ports:
+    try:
+        from kafkabus.gateway.process import Ports
+    except ModuleNotFoundError as error:
+        raise CommandError(
+            f"the gateway needs {error.name}, which is not installed: pip install 'kafkabus[gateway]'"
+        ) from error
+    ports = Ports(wanted.host, wanted.amqp_port, wanted.tls_port, wanted.tls_cert, wanted.tls_key)
+    ports.context()
+    return ports
+
+
+def _settings(wanted: GatewayOptions) -> GatewaySettings:
+    from kafkabus.gateway.amqp.events import Limits
+    from kafkabus.gateway.claims import Policies
+    from kafkabus.gateway.server.gateway import GatewaySettings
+
+    return GatewaySettings(
+        limits=Limits(idle_ms=wanted.idle_timeout * 1000),
+        connections=wanted.max_connections,
+        policies=None if wanted.policies is None else Policies.load(wanted.policies),
+    )
+
+
+def _announce(wanted: GatewayOptions, bound: Bound) -> None:
+    """Print the connection string that applications use."""
+    from kafkabus.gateway.announcement import connection_string, hints
+
+    write(connection_string(wanted.host, bound, checked=wanted.policies is not None))
+    flush()
+    say(hints(bound))

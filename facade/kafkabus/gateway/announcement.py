@@ -1,0 +1,41 @@
+"""What a gateway tells of itself when it starts: the connection string that applications use."""
+
+from __future__ import annotations
+
+from kafkabus.gateway.process import Bound
+
+POLICY = "RootManageSharedAccessKey"
+KEY = "SAS_KEY_VALUE"
+"""A key, where keys are not checked: Azure's SDKs want one."""
+AMQP_PORT = 5_672
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognized, not listened on
+
+
+def connection_string(host: str, bound: Bound, *, checked: bool = False) -> str:
+    """Return the connection string for applications on this machine; for others, replace the host.
+
+    Args:
+        host: The host that the gateway listens on.
+        bound: The ports.
+        checked: Whether keys are checked.
+    """
+    name = "localhost" if host in EVERYWHERE else host
+    if ":" in name:
+        name = f"[{name}]"
+    key = "<key>" if checked else KEY
+    policy = "<policy>" if checked else POLICY
+    if bound.amqp is None:
+        return f"Endpoint=sb://{name}/;SharedAccessKeyName={policy};SharedAccessKey={key}"
+    port = "" if bound.amqp == AMQP_PORT else f":{bound.amqp}"
+    return f"Endpoint=sb://{name}{port};SharedAccessKeyName={policy};SharedAccessKey={key};UseDevelopmentEmulator=true;"
+
+
+def hints(bound: Bound) -> str:
+    """Return what a user may want to know beside the connection string."""
+    lines = ["\nGive that connection string to applications that use Azure's SDKs."]
+    if bound.amqp is not None:
+        lines.append(f"AMQP without TLS: port {bound.amqp}")
+    if bound.tls is not None:
+        lines.append(f"AMQP with TLS:    port {bound.tls}, without UseDevelopmentEmulator=true")
+    lines.append("Stop it with:     Ctrl-C")
+    return "\n".join(lines)

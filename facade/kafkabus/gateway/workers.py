@@ -1,0 +1,109 @@
+"""Several gateway processes that share their ports."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing.process import BaseProcess
+from types import FrameType
+
+from kafkabus.gateway.process import END_WITHIN, Bound, Ports
+from kafkabus.gateway.server.gateway import GatewaySettings
+
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+RESTART_AFTER = 1.0
+"""How long after its end, in seconds, a worker is started again."""
+_LOOK_EVERY = 0.2
+
+Work = Callable[[str, Ports, GatewaySettings], None]
+
+
+class Workers:
+    """Worker processes, started again when they end by themselves.
+
+    Args:
+        count: How many.
+        work: What each does, until SIGTERM; a function that can be pickled.
+        connection_string: Given to ``work``.
+        ports: Given to ``work``, with ports that are free in place of 0.
+        settings: Given to ``work``.
+
+    Attributes:
+        bound: The ports that the workers share.
+    """
+
+    def __init__(self, count: int, work: Work, connection_string: str, ports: Ports, settings: GatewaySettings) -> None:
+        self._held: list[socket.socket] = []
+        shared = replace(ports, shared=True, amqp=self._hold(ports.host, ports.amqp), tls=ports.tls)
+        if ports.certificate is not None:
+            shared = replace(shared, tls=self._hold(ports.host, ports.tls))
+        self.bound = Bound(shared.amqp, None if ports.certificate is None else shared.tls)
+        self._arguments = (connection_string, shared, settings)
+        self._work = work
+        self._count = count
+        self._workers: dict[int, BaseProcess] = {}
+        self._is_stopping = False
+
+    def _hold(self, host: str, port: int | None) -> int | None:
+        """Keep a port from others, without listening on it; return its number."""
+        if port is None:
+            return None
+        family, *_, address = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        held = socket.socket(family, socket.SOCK_STREAM)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        try:
+            held.bind(address)
+        except OSError as error:
+            held.close()
+            raise OSError(
+                f"{host}:{port}: cannot listen there: {error.strerror}; choose another address or port"
+            ) from error
+        self._held.append(held)
+        return int(held.getsockname()[1])
+
+    def run(self) -> None:
+        """Run the workers until SIGINT or SIGTERM."""
+        for one in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(one, self._stop)
+        for number in range(self._count):
+            self._start(number)
+        LOGGER.info("workers_started count=%d", self._count)
+        while not self._is_stopping:
+            time.sleep(_LOOK_EVERY)
+            for number, worker in list(self._workers.items()):
+                if not worker.is_alive() and not self._is_stopping:
+                    LOGGER.error("worker_ended number=%d status=%s", number, worker.exitcode)
+                    time.sleep(RESTART_AFTER)
+                    self._start(number)
+        self._end()
+
+    def _start(self, number: int) -> None:
+        process = multiprocessing.get_context("spawn").Process(
+            target=self._work, args=self._arguments, name=f"gateway-{number}"
+        )
+        process.start()
+        self._workers[number] = process
+
+    def _stop(self, number: int, _frame: FrameType | None) -> None:
+        LOGGER.info("gateway_stopping signal=%d", number)
+        self._is_stopping = True
+
+    def _end(self) -> None:
+        for worker in self._workers.values():
+            worker.terminate()
+        deadline = time.monotonic() + END_WITHIN + 1
+        for worker in self._workers.values():
+            worker.join(max(0.0, deadline - time.monotonic()))
+            if worker.is_alive():
+                worker.kill()
+                worker.join()
+        for held in self._held:
+            held.close()
