@@ -182,8 +182,8 @@ class Watched:
 
     def primary(self) -> Server:
         """Return the server that the Sentinels name as the primary."""
-        with redis.Redis(HOST, self.sentinels[0].port, decode_responses=True) as sentinel:
-            address: Any = sentinel.sentinel_get_master_addr_by_name(SERVICE)
+        with redis.Redis(HOST, self.sentinels[0].port, decode_responses=True) as first:
+            address: Any = first.sentinel_get_master_addr_by_name(SERVICE)
         return next(one for one in self.servers if one.port == int(address[1]))
 
     def wait_for_another(self, before: Server) -> Server:
@@ -219,16 +219,17 @@ def watched(program: RedisProgram, folder: Path) -> Generator[Watched]:
             stack.enter_context(server)
         for replica in servers[1:]:
             replica.ask("REPLICAOF", HOST, servers[0].port)
-        sentinels = [_sentinel(program, folder / f"sentinel-{number}", servers[0].port) for number in range(3)]
-        for sentinel in sentinels:
-            stack.enter_context(sentinel)
+        sentinels = [sentinel(program, folder / f"sentinel-{number}", servers[0].port) for number in range(3)]
+        for one in sentinels:
+            stack.enter_context(one)
         found = Watched(servers, sentinels)
-        _wait_until(lambda: all(_knows_all(sentinel) for sentinel in sentinels))
+        _wait_until(lambda: all(_knows_all(one) for one in sentinels))
         found.wait_for_replicas()
         yield found
 
 
-def _sentinel(program: RedisProgram, folder: Path, primary: int) -> Server:
+def sentinel(program: RedisProgram, folder: Path, primary: int) -> Server:
+    """Return a Sentinel, not started yet, that watches a primary by its port."""
     folder.mkdir()
     # Sentinels write what they learn into their settings.
     settings = folder / "sentinel.conf"
@@ -249,8 +250,8 @@ class SentinelServer(Server):
         return [str(self._program.path), *self._options, "--sentinel", "--bind", HOST, "--port", str(self.port)]
 
 
-def _knows_all(sentinel: Server) -> bool:
-    with redis.Redis(HOST, sentinel.port, decode_responses=True) as client:
+def _knows_all(watcher: Server) -> bool:
+    with redis.Redis(HOST, watcher.port, decode_responses=True) as client:
         known: Any = client.sentinel_master(SERVICE)
     return (known["num-other-sentinels"], known["num-slaves"]) == (2, 2)
 

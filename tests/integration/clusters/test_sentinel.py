@@ -7,13 +7,16 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._async.redis import subscription as aio_subscription
 from kafkabus._sync.redis import subscription
+from kafkabus._sync.redis.opening import open_redis
 from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.redis_server import find_redis
@@ -24,7 +27,8 @@ from tests.effort import SEED
 from tests.faults.failover import watched_servers
 from tests.faults.kill import run
 from tests.integration.clusters.findings import redis_findings
-from tests.redis_server import Watched, at_once, watched
+from kafkabus.embedded.ports import HOST
+from tests.redis_server import Server, Watched, at_once, sentinel, watched
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
 
@@ -110,6 +114,26 @@ def test_a_waiting_receiver_leaves_a_primary_that_hangs(
             receiver.complete_message(one)
         finally:
             os.kill(before.pid, signal.SIGCONT)
+
+
+def test_the_sentinel_that_knows_the_latest_election_is_believed(sentinels: Watched, tmp_path: Path) -> None:
+    """One that has not heard of it names the primary before, which may run again, and would forget what it is told.
+
+    That one is asked first here, and never hears of the others. It takes the seconds that Sentinels need to elect.
+    """
+    sentinels.wait_for_replicas()
+    before = sentinels.primary()
+    before.kill()
+    now = sentinels.wait_for_another(before)
+    before.start()
+    with (
+        Server(find_redis(), tmp_path / "alone") as alone,
+        sentinel(find_redis(), tmp_path / "late", alone.port) as late,
+    ):
+        url = sentinels.url.replace("sentinel://", f"sentinel://{HOST}:{late.port},")
+        with closing(open_redis(url)) as client:
+            assert client.info("server")["tcp_port"] == now.port
+            sentinels.wait_for_replicas()
 
 
 @pytest.mark.extended

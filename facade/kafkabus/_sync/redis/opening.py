@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from redis import ConnectionPool, Redis, SSLConnection
 from redis.backoff import NoBackoff
 from redis.connection import parse_url
+from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
-from redis.sentinel import Sentinel, SentinelConnectionPool
+from redis.sentinel import MasterNotFoundError, Sentinel, SentinelConnectionPool
 from typing_extensions import override
 
 from kafkabus._core.redis_url import RedisUrl, Topology, parse_redis_url
@@ -23,6 +25,8 @@ CONNECT_TIMEOUT = 5.0
 """How long, in seconds, a connection may take to be made."""
 SENTINEL_TIMEOUT = 2.0
 """How long, in seconds, a Sentinel may take to answer before the next one is asked."""
+LEFT_ALONE = 30.0
+"""For how long, in seconds, a Sentinel that did not answer is not asked, if another one answers."""
 
 
 def open_redis(url: str, *, within: float | None = None) -> Redis:
@@ -46,6 +50,50 @@ def open_redis(url: str, *, within: float | None = None) -> Redis:
     return Redis.from_url(url, **options)
 
 
+class Watchers(Sentinel):
+    """Sentinels, of which the one that knows the latest election is believed.
+
+    One that has not heard of it yet names the primary before. If that runs again, it takes writes until the Sentinels make it a
+    replica, eight seconds later, and then forgets them.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)  # type: ignore[no-untyped-call]  # redis-py does not type it
+        self._silent_until: dict[Any, float] = {}
+
+    @override
+    def discover_master(self, service_name: str) -> tuple[str, int]:
+        """Return the address of the primary.
+
+        Raises:
+            MasterNotFoundError: No Sentinel answers, or the one that knows the latest election does not reach the primary.
+        """
+        errors: list[str] = []
+        now = time.monotonic()
+        silent = {one for one in self.sentinels if self._silent_until.get(one, 0.0) > now}
+        states = self._states(service_name, [one for one in self.sentinels if one not in silent], errors)
+        if not states:
+            states = self._states(service_name, list(silent), errors)
+        latest = max(states, key=lambda state: int(state["config-epoch"]), default=None)
+        if latest is None or not self.check_master_state(latest, service_name):  # type: ignore[no-untyped-call]
+            more = f" : {', '.join(errors)}" if errors else ""
+            raise MasterNotFoundError(f"No master found for {service_name!r}{more}")
+        return latest["ip"], latest["port"]
+
+    def _states(self, service_name: str, sentinels: Sequence[Any], errors: list[str]) -> list[dict[str, Any]]:
+        """Return what some Sentinels know of a service; note why others do not answer, and leave those alone for a while."""
+        states: list[dict[str, Any]] = []
+        for sentinel in sentinels:
+            try:
+                state = (sentinel.sentinel_masters()).get(service_name)
+            except (ConnectionError, TimeoutError) as error:  # noqa: PERF203 - the others may answer
+                self._silent_until[sentinel] = time.monotonic() + LEFT_ALONE
+                errors.append(f"{sentinel} - {error!r}")
+            else:
+                states += [state] if state is not None else []
+        return states
+
+
 class WatchedRedis(Redis):
     """A client of the server that Sentinels name as the primary: each new connection asks them."""
 
@@ -62,7 +110,7 @@ def _of_sentinels(url: RedisUrl, common: Mapping[str, Any]) -> Redis:
     options = _options(url, common)
     options["ssl"] = options.pop("connection_class", None) is SSLConnection
     tls = {name: value for name, value in options.items() if name.startswith("ssl")} if options["ssl"] else {}
-    sentinel = Sentinel(
+    sentinel = Watchers(
         url.hosts,
         sentinel_kwargs={
             "socket_connect_timeout": SENTINEL_TIMEOUT,
@@ -72,7 +120,7 @@ def _of_sentinels(url: RedisUrl, common: Mapping[str, Any]) -> Redis:
             **{name: value.reveal() for name, value in url.sentinel_options.items()},
         },
     )
-    found: Redis = sentinel.master_for(url.service, redis_class=WatchedRedis, **options)
+    found: Redis = sentinel.master_for(url.service, redis_class=WatchedRedis, **options)  # type: ignore[no-untyped-call, unused-ignore]
     return found
 
 

@@ -20,7 +20,7 @@ class Limits:
         frame_bytes: The largest frame.
         sessions: The most sessions.
         links: The most links, of all sessions together.
-        message_bytes: The largest message, or batch of messages.
+        message_bytes: The largest message, or batch of messages, that is kept; an entity may take less.
         window: The most frames of a session that come before they are asked for again.
         idle_ms: After how many milliseconds without a frame the client is taken for gone.
     """
@@ -28,7 +28,7 @@ class Limits:
     frame_bytes: int = 65_536
     sessions: int = 5_000
     links: int = 5_000
-    message_bytes: int = 1_048_576
+    message_bytes: int = 1_114_112
     window: int = 5_000
     idle_ms: int = 120_000
 

@@ -57,7 +57,9 @@ class Claims:
         refusals = [_refusal(claim, right, path, now) for claim in self._claims.values() for right in rights]
         if None in refusals:
             return
-        problem = next(filter(None, reversed(refusals)), "") or f"no claim was put for {path!r}: put a token to $cbs first"
+        problem = (
+            next(filter(None, reversed(refusals)), "") or f"no claim was put for {path!r}: put a token to $cbs first"
+        )
         raise AmqpError(UNAUTHORIZED_ACCESS, problem)
 
     def close(self) -> None:

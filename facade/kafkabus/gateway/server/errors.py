@@ -68,7 +68,7 @@ def told(error: BaseException, entity: object = "") -> AmqpError:
         if isinstance(error, kind):
             return AmqpError(condition, str(error))
     if isinstance(error, ServiceBusError):
-        return AmqpError(c.SERVER_BUSY, error.message)
+        return AmqpError(c.SERVER_BUSY if error.retryable else c.INTERNAL_ERROR, error.message)
     if isinstance(error, (TypeError, ValueError)):
         return AmqpError(c.ARGUMENT_ERROR, str(error))
     LOGGER.error("unexpected error", exc_info=error)

@@ -19,6 +19,7 @@ from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import StoredRecord
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.gateway.amqp.conditions import MESSAGE_LOCK_LOST, AmqpError
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
@@ -32,7 +33,7 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
-from kafkabus_mapping.numbers import LockToken
+from kafkabus_mapping.numbers import LockToken, sequence_number
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -223,7 +224,15 @@ class Gateway:
         return (await self.entity(path)).max_message_bytes
 
     def held(self, entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
-        """Return the message that a lock token names, without its content; the ledger knows whether it is locked."""
+        """Return the message that a lock token names, without its content; the ledger knows whether it is locked.
+
+        Raises:
+            AmqpError: The token names no message.
+        """
+        try:
+            sequence_number(token.partition, token.offset)
+        except ValueError as error:
+            raise AmqpError(MESSAGE_LOCK_LOST, f"no message of {entity.path} has such a lock token") from error
         place = (entity.topic, token.partition, token.offset)
         delivery = entity.delivery(token.partition, f"{token.lease:016x}", 0, 0)
         return ServiceBusReceivedMessage(StoredRecord(place, (None, None, []), (0, 0)), delivery)

@@ -84,14 +84,19 @@ def incoming(payload: bytes, message_format: int) -> list[Outgoing]:
     """
     try:
         if message_format != BATCH_FORMAT:
-            return [outgoing(decode_sections(payload))]
+            return [_sized(payload)]
         pieces = decode_sections(payload).data
         if not 0 < len(pieces) <= DEEPEST_BATCH:
             raise AmqpError(ARGUMENT_ERROR, f"a batch of {len(pieces)} messages: it has 1 to {DEEPEST_BATCH}")
-        return [outgoing(decode_sections(piece)) for piece in pieces]
+        return [_sized(piece) for piece in pieces]
     except (TypeError, ValueError, OverflowError) as error:
         what = "the transfer holds no AMQP message: " if isinstance(error, AmqpDecodeError) else ""
         raise AmqpError(ARGUMENT_ERROR, f"{what}{error}") from error
+
+
+def _sized(message: bytes) -> Outgoing:
+    """Return a message as it is stored; it counts with its size in AMQP, by which clients fill their batches."""
+    return outgoing(decode_sections(message))._replace(size=len(message))
 
 
 def outgoing(sections: Sections) -> Outgoing:

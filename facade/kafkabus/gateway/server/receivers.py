@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkabus._core.exceptions import MessageLockLostError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
-from kafkabus.gateway.amqp.conditions import INTERNAL_ERROR, MESSAGE_LOCK_LOST, SESSION_LOCK_LOST, AmqpError
+from kafkabus.gateway.amqp.conditions import (
+    INTERNAL_ERROR,
+    MESSAGE_LOCK_LOST,
+    NOT_ALLOWED,
+    SESSION_LOCK_LOST,
+    AmqpError,
+)
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import (
     SETTLED,
@@ -39,8 +45,11 @@ SESSION_WAIT: Final = 60.0
 """How long a client waits for the next available session unless it says so, in seconds."""
 WAIT: Final = 3600.0
 """How long one wait for a message lasts, in seconds; then it begins again."""
-DRAIN_WAIT: Final = 0.02
-"""How long a client that gives its credit up may have to wait for messages that are there, in seconds."""
+DRAIN_WAIT: Final = 0.15
+"""How long messages that are there may take to come, in seconds: a client that gives its credit up waits for so long at most.
+
+JavaScript's client takes a link for broken that has not answered after 0.2 s.
+"""
 MOST_AT_ONCE: Final = 500
 """The most messages that are claimed at once."""
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
@@ -72,6 +81,7 @@ class ReceiverNode(BaseNode):
         self._takes = link.attach.snd_settle_mode == SETTLED
         self._pump: asyncio.Task[None] | None = None
         self._claim: asyncio.Task[list[ServiceBusReceivedMessage]] | None = None
+        self._claimed_at = 0.0
         self._wanted = asyncio.Event()
         self._stock: list[ServiceBusReceivedMessage] = []
         self._settling: deque[tuple[list[OutgoingDelivery], Any, bool]] = deque()
@@ -106,6 +116,7 @@ class ReceiverNode(BaseNode):
         wanted = given.get(SESSION_FILTER, _NONE)
         timeout = fields_of(self.link.attach.properties).get(TIMEOUT)
         wait = timeout / 1000 if isinstance(timeout, int) and timeout > 0 else SESSION_WAIT
+        await self._check_sessions(wanted is not _NONE)
         described = isinstance(wanted, Described)
         session_id = wanted.value if isinstance(wanted, Described) else wanted
         self._receiver = self.peer.gateway.receiver(
@@ -133,18 +144,31 @@ class ReceiverNode(BaseNode):
             )
         self._pump = self.peer.start(self._run())
 
+    async def _check_sessions(self, in_session: bool) -> None:
+        """Check that the client asks for a session where there are sessions, and only there.
+
+        Raises:
+            MessagingEntityNotFoundError: There is no such entity.
+            AmqpError: It does not.
+        """
+        entity = await self.peer.gateway.entity(self.path)
+        if entity.has_sessions and not in_session:
+            raise AmqpError(
+                NOT_ALLOWED, f"{self.path} requires sessions: receive from a session, or the next available one"
+            )
+        if in_session and not entity.has_sessions:
+            raise AmqpError(NOT_ALLOWED, f"{self.path} has no sessions: receive without one")
+
     def flowed(self) -> None:
         """Go on with another credit, or give up what is left of it."""
         if self.link.credit > 0 or self.link.drain:
             self._wanted.set()
         if (self.link.drain or self.link.credit <= 0) and self._claim is not None:
-            self.peer.start(self._hurry(self._claim))
+            self._hurry(self._claim)
 
-    @staticmethod
-    async def _hurry(claim: asyncio.Task[list[ServiceBusReceivedMessage]]) -> None:
-        """End a wait for messages soon."""
-        await asyncio.wait([claim], timeout=DRAIN_WAIT)
-        claim.cancel()
+    def _hurry(self, claim: asyncio.Task[list[ServiceBusReceivedMessage]]) -> None:
+        """End a wait for messages when those that are there have had the time to come."""
+        asyncio.get_running_loop().call_at(self._claimed_at + DRAIN_WAIT, claim.cancel)
 
     async def _run(self) -> None:
         """Send messages as long as the link is attached."""
@@ -178,8 +202,9 @@ class ReceiverNode(BaseNode):
         link = self.link
         count = max(1, min(link.credit, MOST_AT_ONCE, int(BYTES_AT_ONCE / self._mean_bytes)))
         self._claim = claim = asyncio.ensure_future(receiver.receive_messages(count, max_wait_time=WAIT))
+        self._claimed_at = asyncio.get_running_loop().time()
         if link.drain:
-            self.peer.start(self._hurry(claim))
+            self._hurry(claim)
         try:
             await asyncio.wait([claim])
         except asyncio.CancelledError:

@@ -1,0 +1,891 @@
+"""The gateway's nodes, as a client of AMQP sees them: what Azure's SDKs rely on, and what they never do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.events import Limits
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Declare,
+    Declared,
+    Discharge,
+    ErrorCondition,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+    Transfer,
+)
+from kafkabus.gateway.claims import Policies, Policy, Right
+from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.messages import BATCH_FORMAT
+from kafkabus.gateway.server.receivers import LOCKED_UNTIL, SESSION_FILTER, TIMEOUT
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.amqp.sections import Sections, encode_sections
+from kafkabus_mapping.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal,
+    Described,
+    Float,
+    Int,
+    Short,
+    Symbol,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+from kafkabus_mapping.numbers import LockToken
+from kafkabus_mapping.secret import Secret
+from tests.amqp_client import AmqpClient, Delivered, Link, LinkError
+
+MANAGEMENT = "/$management"
+KEY = "a-key-of-a-test"
+
+
+@pytest.fixture
+def namespace() -> Iterator[InMemoryNamespace]:
+    """A namespace with a queue, one with sessions, and a topic with a subscription."""
+    with (
+        InMemoryNamespace() as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
+    ):
+        administration.create_namespace("Premium", 4)
+        administration.create_queue("q", max_delivery_count=3)
+        administration.create_queue("s", requires_session=True)
+        administration.create_topic("t")
+        administration.create_subscription("t", "all")
+        yield namespace
+
+
+@pytest.fixture
+async def gateway(namespace: InMemoryNamespace) -> AsyncIterator[Gateway]:
+    """A gateway to it."""
+    async with Gateway(namespace.connection_string) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+async def port(gateway: Gateway) -> int:
+    """Its port."""
+    return await gateway.listen("127.0.0.1", 0)
+
+
+@pytest.fixture
+async def client(port: int) -> AsyncIterator[AmqpClient]:
+    """A client."""
+    async with AmqpClient(port) as client:
+        yield client
+
+
+@pytest.fixture
+async def other(port: int) -> AsyncIterator[AmqpClient]:
+    """Another client."""
+    async with AmqpClient(port) as client:
+        yield client
+
+
+def message(body: bytes | str = b"x", **sections: Any) -> bytes:
+    """Return an encoded message."""
+    return encode_sections(Sections(data=[body.encode() if isinstance(body, str) else body], **sections))
+
+
+async def received(link: Link, count: int = 1) -> list[Delivered]:
+    """Return the next messages of a link."""
+    link.grant(count)
+    return [await link.receive() for _ in range(count)]
+
+
+async def operation(client: AmqpClient, name: str, body: Any, entity: str = "q") -> tuple[int, Any]:
+    """Ask for an operation on an entity; return the status and the answer's body, or the condition of its error."""
+    handle = {"q": 100, "s": 110}.get(entity, 120)
+    options = {"operation": f"com.microsoft:{name}"}
+    answer = await client.ask(f"{entity}{MANAGEMENT}", body, options, base=handle)
+    told = answer.application_properties
+    assert answer.properties["correlation_id"] == "m"
+    assert type(told["statusCode"]) is Int
+    return told["statusCode"], answer.value if told["statusCode"] < 400 else told["errorCondition"]
+
+
+# Sending.
+
+
+async def test_a_message_is_accepted_when_it_is_stored(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """The queue counts it then."""
+    sender = await client.sender("q")
+    assert sender.answer is not None
+    assert sender.answer.max_message_size == 1_048_576
+    assert await sender.send(message()) == Accepted()
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        assert administration.get_queue_runtime_properties("q").active_message_count == 1
+
+
+async def test_many_messages_under_way_are_all_stored_in_order(client: AmqpClient) -> None:
+    """Each has an answer of its own, and those of one key keep their order."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    key = {Symbol("x-opt-partition-key"): "k"}
+    await client.until(lambda: sender.credit > 0)
+    outcomes = [sender.put(message(str(number), message_annotations=key)) for number in range(200)]
+    assert set(map(type, await asyncio.gather(*outcomes))) == {Accepted}
+    assert [one.body for one in await received(receiver, 200)] == [b"%d" % number for number in range(200)]
+
+
+async def test_a_batch_is_several_messages(client: AmqpClient) -> None:
+    """They are stored together; what surrounds them is ignored."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    pieces = [message(str(number), properties={"message_id": f"m{number}"}) for number in range(3)]
+    batch = encode_sections(Sections(properties={"message_id": "m0"}, data=pieces))
+    assert await sender.send(batch, message_format=BATCH_FORMAT) == Accepted()
+    assert [one.sections.properties["message_id"] for one in await received(receiver, 3)] == ["m0", "m1", "m2"]
+
+
+@pytest.mark.parametrize(
+    ("payload", "message_format", "condition"),
+    [
+        (b"\x00\x53\x75\xa0\x05x", 0, c.ARGUMENT_ERROR),
+        (b"\x00\x53\x75\x40", 0, c.ARGUMENT_ERROR),
+        (b"", BATCH_FORMAT, c.ARGUMENT_ERROR),
+        (encode_sections(Sections(data=[b"\x01"])), BATCH_FORMAT, c.ARGUMENT_ERROR),
+        (message(properties={"message_id": "x" * 129}), 0, c.ARGUMENT_ERROR),
+        (message(properties={"group_id": "a"}, message_annotations={"x-opt-partition-key": "b"}), 0, c.ARGUMENT_ERROR),
+        (message(message_annotations={"x-opt-scheduled-enqueue-time": "soon"}), 0, c.ARGUMENT_ERROR),
+        (message(application_properties={"x": [1]}), 0, c.ARGUMENT_ERROR),
+        (message(b"x" * 1_048_576), 0, c.MESSAGE_SIZE_EXCEEDED),
+        (message(b"x" * 2_000_000), 0, c.MESSAGE_SIZE_EXCEEDED),
+    ],
+)
+async def test_a_message_that_breaks_a_rule_is_rejected(
+    client: AmqpClient, payload: bytes, message_format: int, condition: str
+) -> None:
+    """Those around it are stored, and the link stays."""
+    sender = await client.sender("q")
+    await client.until(lambda: sender.credit > 0)
+    outcomes = [sender.put(message()), sender.put(payload, message_format=message_format), sender.put(message())]
+    before, outcome, after = await asyncio.gather(*outcomes)
+    assert before == after == Accepted()
+    assert isinstance(outcome, Rejected)
+    assert outcome.error.condition == condition
+
+
+async def test_a_message_that_an_entity_refuses_does_not_spoil_others(client: AmqpClient) -> None:
+    """A queue with sessions takes no message without one."""
+    sender = await client.sender("s")
+    await client.until(lambda: sender.credit > 0)
+    payloads = [message(properties={"group_id": "A"}), message(), message(properties={"group_id": "A"})]
+    first, second, third = await asyncio.gather(*map(sender.put, payloads))
+    assert first == third == Accepted()
+    assert second.error.condition == c.NOT_ALLOWED
+
+
+@pytest.mark.parametrize("address", ["nope", "t/Subscriptions/nope", "q/no/such", "", "q//x", "nope/$management"])
+@pytest.mark.parametrize("receives", [False, True])
+async def test_an_unknown_entity_is_refused_in_the_words_that_clients_know(
+    client: AmqpClient, address: str, receives: bool
+) -> None:
+    """The link is attached to nothing, and detached."""
+    condition = c.NOT_ALLOWED if "Subscriptions" in address and not receives else c.NOT_FOUND
+    if receives and address.endswith(MANAGEMENT):
+        return
+    with pytest.raises(LinkError) as caught:
+        await (client.receiver(address) if receives else client.sender(address))
+    assert caught.value.condition == condition
+    if condition == c.NOT_FOUND:
+        assert "The messaging entity '" in str(caught.value)
+        assert "' could not be found" in str(caught.value)
+
+
+async def test_nothing_is_sent_to_a_sub_queue_and_nothing_is_received_from_a_topic(client: AmqpClient) -> None:
+    """Both are refused, as on the service."""
+    for refused in (client.sender("q/$DeadLetterQueue"), client.receiver("t"), client.sender("t/Subscriptions/all")):
+        with pytest.raises(LinkError) as caught:
+            await refused
+        assert caught.value.condition == c.NOT_ALLOWED
+
+
+@pytest.mark.parametrize("address", ["amqps://host:5671/q", "/q", "Q", "sb://host/q"])
+async def test_an_address_may_be_written_in_several_ways(client: AmqpClient, address: str) -> None:
+    """All mean the same queue, and come back as they were."""
+    sender, receiver = await client.sender("q"), await client.receiver(address)
+    assert receiver.answer is not None
+    assert receiver.answer.source.address == address
+    await sender.send(message(b"hello"))
+    assert [one.body for one in await received(receiver)] == [b"hello"]
+
+
+# Values.
+
+
+TYPED = {
+    "none": None,
+    "true": True,
+    "ubyte": UByte(200),
+    "ushort": UShort(60_000),
+    "uint": UInt(4_000_000_000),
+    "ulong": ULong(1 << 63),
+    "byte": Byte(-5),
+    "short": Short(-500),
+    "int": Int(-70_000),
+    "long": -(1 << 40),
+    "float": Float(1.5),
+    "double": 0.1,
+    "decimal": Decimal(b"\x22\x50\x00\x05"),
+    "char": Char("ü"),
+    "time": datetime(2026, 1, 31, 12, 0, 0, 1_000, timezone.utc),
+    "uuid": uuid.UUID(int=5),
+    "binary": b"\x00\xff",
+    "text": "tëxt",
+    "symbol": Symbol("sym"),
+    "span": Described(Symbol("com.microsoft:timespan"), 15),
+}
+"""A value of each type that an application property may have."""
+BODIES: list[dict[str, Any]] = [
+    {"data": [b"\x00\xff"]},
+    {"data": [b""]},
+    {"value": None},
+    {"value": "text"},
+    {"value": Int(5)},
+    {"value": {"a": [UByte(1), Symbol("s")], Symbol("b"): Array((UInt(1), UInt(2)))}},
+    {"value": Described(ULong(7), [Short(1), None])},
+    {"sequences": [[1, "two", Float(3.0)], [None]]},
+]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, their types as well."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return same([*one.items()], [*other.items()])
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+@pytest.mark.parametrize("body", BODIES, ids=lambda one: str(one)[:40])
+async def test_values_keep_their_types(client: AmqpClient, body: dict[str, Any]) -> None:
+    """In properties, annotations, footer and body; also those that kafkabus's own messages cannot hold."""
+    sent = Sections(
+        header={"durable": True, "priority": UByte(7), "ttl": UInt(60_000)},
+        message_annotations={Symbol("x-own"): Int(1), Symbol("x-opt-partition-key"): "k"},
+        properties={
+            "message_id": ULong(5),
+            "user_id": b"me",
+            "to": "there",
+            "subject": "what",
+            "reply_to": "here",
+            "correlation_id": uuid.UUID(int=9),
+            "content_type": Symbol("text/plain"),
+            "content_encoding": Symbol("gzip"),
+            "absolute_expiry_time": datetime(2030, 1, 1, tzinfo=timezone.utc),
+            "creation_time": datetime(2020, 1, 1, tzinfo=timezone.utc),
+            "group_id": "k",
+            "group_sequence": UInt(3),
+            "reply_to_group_id": "r",
+        },
+        application_properties=TYPED,
+        footer={Symbol("x-end"): Byte(1)},
+        **body,
+    )
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    assert await sender.send(encode_sections(sent)) == Accepted()
+    (came,) = await received(receiver)
+    found = came.sections
+    for name in ("properties", "application_properties", "data", "sequences", "value", "footer"):
+        assert same(getattr(found, name), getattr(sent, name)), name
+    header, annotations = found.header, found.message_annotations
+    assert {name: header[name] for name in sent.header} == sent.header
+    assert same(annotations["x-own"], Int(1))
+    assert header["delivery_count"] == 0
+    assert type(annotations["x-opt-message-state"]) is Int
+    assert annotations["x-opt-sequence-number"] == annotations["x-opt-enqueue-sequence-number"]
+    assert isinstance(annotations["x-opt-locked-until"], datetime)
+    assert annotations["x-opt-partition-key"] == "k"
+
+
+async def test_a_message_without_an_id_gets_one(client: AmqpClient) -> None:
+    """JavaScript's lock renewer needs one. What a broker said of a message is not sent again."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message(message_annotations={Symbol("x-opt-sequence-number"): 77, Symbol("x-opt-lock-token"): 1}))
+    (came,) = await received(receiver)
+    assert len(came.sections.properties["message_id"]) == 32
+    assert came.sections.message_annotations["x-opt-sequence-number"] != 77
+    assert "x-opt-lock-token" not in came.sections.message_annotations
+
+
+# Receiving and settling.
+
+
+async def test_a_message_is_completed_by_a_link_and_once(client: AmqpClient) -> None:
+    """Its tag is the lock token, in .NET's order of bytes; an unknown number is no error."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message())
+    (came,) = await received(receiver)
+    token = LockToken.from_uuid(uuid.UUID(bytes_le=came.tag))
+    assert (token.partition << 48 | token.offset + 1) == came.sections.message_annotations["x-opt-sequence-number"]
+    assert await receiver.settle(came, state=Accepted()) == [Accepted()]
+    await receiver.settle(came, state=Accepted(), settled=True)
+    receiver.grant(1, drain=True)
+    await client.until(lambda: receiver.flowed is not None and receiver.flowed.drain)
+    assert receiver.waiting == 0
+
+
+async def test_outcomes_do_what_they_say(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """Each is echoed without an error: complete, abandon, release, defer, dead-letter."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for name in ("complete", "abandon", "release", "defer", "bury"):
+        await sender.send(message(name))
+    came = {one.body.decode(): one for one in await received(receiver, 5)}
+    bury = Rejected(
+        ErrorCondition(
+            c.DEAD_LETTER,
+            "text",
+            {Symbol("DeadLetterReason"): "bad", "DeadLetterErrorDescription": "very", "more": Int(1)},
+        )
+    )
+    for name, state, answer in (
+        ("complete", Accepted(), Accepted()),
+        ("abandon", Modified(True), Modified(True)),
+        ("release", Released(), Released()),
+        ("defer", Modified(None, True), Modified(None, True)),
+        ("bury", bury, Rejected()),
+    ):
+        assert await receiver.settle(came[name], state=state) == [answer]
+    again = {one.body.decode(): one.sections for one in await received(receiver, 2)}
+    assert {name: one.header["delivery_count"] for name, one in again.items()} == {"abandon": 1, "release": 0}
+    number = came["defer"].sections.message_annotations["x-opt-sequence-number"]
+    asked = {"sequence-numbers": Array([number]), "receiver-settle-mode": UInt(1)}
+    status, body = await operation(client, "receive-by-sequence-number", asked)
+    assert status == 200
+    ((deferred,),) = (body["messages"],)
+    assert isinstance(deferred["lock-token"], uuid.UUID)
+    dead = await client.receiver("q/$deadletterqueue", 7)
+    (buried,) = await received(dead)
+    assert buried.sections.application_properties == {
+        "DeadLetterReason": "bad",
+        "DeadLetterErrorDescription": "very",
+        "more": 1,
+    }
+    assert buried.sections.message_annotations["x-opt-deadletter-source"] == "q"
+
+
+async def test_several_are_settled_by_one_disposition(client: AmqpClient) -> None:
+    """And answered by as few as possible."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for number in range(10):
+        await sender.send(message(str(number)))
+    came = await received(receiver, 10)
+    assert await receiver.settle(*came, state=Accepted()) == [Accepted()] * 10
+
+
+async def test_a_settlement_after_the_locks_end_is_refused(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """The answer says so, and the message comes again."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message())
+    (came,) = await received(receiver)
+    namespace.advance(61)
+    (again,) = await received(receiver)
+    assert again.sections.header["delivery_count"] == 1
+    (answer,) = await receiver.settle(came, state=Accepted())
+    assert answer.error.condition == c.MESSAGE_LOCK_LOST
+    assert await receiver.settle(again, state=Accepted()) == [Accepted()]
+
+
+async def test_a_message_that_is_received_and_deleted_comes_settled(client: AmqpClient) -> None:
+    """Nothing is left of it."""
+    sender, receiver = await client.sender("q"), await client.receiver("q", takes=True)
+    await sender.send(message(b"once"))
+    (came,) = await received(receiver)
+    assert (came.settled, came.body, len(came.tag)) == (True, b"once", 16)
+    assert "x-opt-locked-until" not in came.sections.message_annotations
+    assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
+
+
+async def test_no_more_messages_come_than_were_asked_for(client: AmqpClient, other: AmqpClient) -> None:
+    """What one client does not take is there for another."""
+    sender, receiver, second = await client.sender("q"), await client.receiver("q"), await other.receiver("q")
+    for number in range(3):
+        await sender.send(message(str(number)))
+    assert len(await received(receiver, 2)) == 2
+    assert len(await received(second, 1)) == 1
+    await receiver.drain()
+    assert (receiver.waiting, receiver.flowed and receiver.flowed.link_credit) == (0, 0)
+
+
+async def test_credit_is_drained_while_a_link_waits(client: AmqpClient) -> None:
+    """Soon: JavaScript's client waits for it. Messages that are there still come."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    receiver.grant(100)
+    began = time.monotonic()
+    await receiver.drain()
+    assert time.monotonic() - began < 10
+    for number in range(3):
+        await sender.send(message(str(number)))
+    receiver.flowed = None
+    receiver.grant(100, drain=True)
+    await client.until(lambda: receiver.flowed is not None)
+    assert receiver.waiting == 3
+
+
+async def test_messages_of_a_client_that_is_gone_stay_locked(
+    port: int, client: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """As long as its locks last; then they come again, with a delivery counted. Those that it never saw come at once."""
+    async with AmqpClient(port) as gone:
+        sender, receiver = await gone.sender("q"), await gone.receiver("q")
+        for number in range(2):
+            await sender.send(message(str(number)))
+        (held,) = await received(receiver)
+        gone.abort()
+        await gone.until(lambda: False)
+    survivor = await client.receiver("q")
+    (free,) = await received(survivor)
+    assert free.body != held.body
+    namespace.advance(61)
+    (again,) = await received(survivor)
+    assert (again.body, again.sections.header["delivery_count"]) == (held.body, 1)
+
+
+# Sessions.
+
+
+async def test_a_session_is_locked_by_its_link(client: AmqpClient, other: AmqpClient) -> None:
+    """By name or the next available one, which the answer tells in the form of the question."""
+    sender = await client.sender("s")
+    for name in ("A", "B"):
+        await sender.send(message(name, properties={"group_id": name}))
+    one = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    assert one.answer is not None
+    assert one.answer.source.filter == {SESSION_FILTER: "A"}
+    ticks = (one.answer.properties or {})[LOCKED_UNTIL]
+    assert type(ticks) is int
+    until = datetime(1, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=ticks // 10)
+    assert abs((until - datetime.now(timezone.utc)).total_seconds() - 60) < 30
+    wanted = Described(ULong(0x137_0000_00C), None)
+    two = await other.receiver("s", filters={SESSION_FILTER: wanted})
+    assert two.answer is not None
+    assert two.answer.source.filter == {SESSION_FILTER: Described(wanted.descriptor, "B")}
+    (came,) = await received(two)
+    assert (came.body, came.sections.properties["group_id"]) == (b"B", "B")
+    assert "x-opt-locked-until" not in came.sections.message_annotations
+    for filters, condition in (
+        ({SESSION_FILTER: "A"}, c.SESSION_CANNOT_BE_LOCKED),
+        ({SESSION_FILTER: None}, c.TIMEOUT),
+        (None, c.NOT_ALLOWED),
+    ):
+        with pytest.raises(LinkError) as caught:
+            await other.receiver("s", 9, filters=filters, properties={TIMEOUT: UInt(200)})
+        assert caught.value.condition == condition
+    with pytest.raises(LinkError) as caught:
+        await other.receiver("q", 9, filters={SESSION_FILTER: "A"}, properties={TIMEOUT: UInt(200)})
+    assert caught.value.condition == c.NOT_ALLOWED
+
+
+async def test_a_session_is_free_when_its_link_is_detached(client: AmqpClient, other: AmqpClient) -> None:
+    """Its messages come to the next one, and no delivery is counted."""
+    sender = await client.sender("s")
+    await sender.send(message(properties={"group_id": "A"}))
+    link = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    await received(link)
+    await link.detach()
+    (again,) = await received(await other.receiver("s", filters={SESSION_FILTER: None}))
+    assert again.sections.header["delivery_count"] == 0
+
+
+async def test_a_session_has_state_and_a_lock(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """Only its own client reaches them, and only while the lock lasts."""
+    await client.receiver("s", filters={SESSION_FILTER: "A"})
+    name = {"session-id": "A"}
+    assert await operation(client, "get-session-state", name, "s") == (200, {"session-state": None})
+    assert (await operation(client, "set-session-state", {**name, "session-state": b"state"}, "s"))[0] == 200
+    assert await operation(client, "get-session-state", name, "s") == (200, {"session-state": b"state"})
+    status, body = await operation(client, "renew-session-lock", name, "s")
+    assert (status, type(body["expiration"])) == (200, datetime)
+    everything = {"last-updated-time": datetime(9999, 12, 31, tzinfo=timezone.utc), "skip": Int(0), "top": Int(10)}
+    assert await operation(client, "get-message-sessions", everything, "s") == (
+        200,
+        {"skip": 1, "sessions-ids": ("A",)},
+    )
+    assert await operation(client, "get-session-state", {"session-id": "B"}, "s") == (410, c.SESSION_LOCK_LOST)
+    namespace.advance(61)
+    assert await operation(client, "renew-session-lock", name, "s") == (410, c.SESSION_LOCK_LOST)
+
+
+async def test_a_link_whose_session_lock_has_ended_is_detached(
+    client: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """With the error that says so."""
+    sender = await client.sender("s")
+    link = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    namespace.advance(61)
+    await sender.send(message(properties={"group_id": "A"}))
+    link.grant(1)
+    with pytest.raises(LinkError) as caught:
+        await link.receive()
+    assert caught.value.condition == c.SESSION_LOCK_LOST
+
+
+# Management.
+
+
+async def test_messages_are_settled_by_their_tokens_on_any_connection(
+    client: AmqpClient, other: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """As if by their link; also deferred ones, and also the content of those that are dead-lettered is there."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for name in ("completed", "abandoned", "defered", "suspended", "late"):
+        await sender.send(message(name))
+    came = {one.body.decode(): one for one in await received(receiver, 5)}
+    tokens = {name: Array([uuid.UUID(bytes_le=one.tag)]) for name, one in came.items()}
+    for name in ("completed", "abandoned", "defered"):
+        known = {"lock-tokens": tokens[name], "disposition-status": name}
+        assert await operation(other, "update-disposition", known) == (200, None)
+    body: dict[str, Any] = {
+        "lock-tokens": tokens["suspended"],
+        "disposition-status": "suspended",
+        "deadletter-reason": "bad",
+        "properties-to-modify": {"more": "x"},
+    }
+    assert await operation(other, "update-disposition", body) == (200, None)
+    (buried,) = await received(await other.receiver("q/$DeadLetterQueue", 9))
+    assert (buried.body, buried.sections.application_properties) == (
+        b"suspended",
+        {"more": "x", "DeadLetterReason": "bad"},
+    )
+    (again,) = await received(receiver)
+    assert (again.body, again.sections.header["delivery_count"]) == (b"abandoned", 1)
+    status, answer = await operation(other, "renew-lock", {"lock-tokens": tokens["late"]})
+    assert (status, type(answer["expirations"]), len(answer["expirations"])) == (200, Array, 1)
+    namespace.advance(61)
+    for name, body in (
+        ("update-disposition", {"lock-tokens": tokens["late"], "disposition-status": "completed"}),
+        ("renew-lock", {"lock-tokens": tokens["late"]}),
+        ("renew-lock", {"lock-tokens": Array([uuid.uuid4()])}),
+    ):
+        assert await operation(other, name, body) == (410, c.MESSAGE_LOCK_LOST)
+
+
+async def test_messages_are_peeked_in_order(client: AmqpClient) -> None:
+    """From a number on; none is an answer of its own."""
+    sender = await client.sender("q")
+    for number in range(3):
+        await sender.send(message(str(number), message_annotations={Symbol("x-opt-partition-key"): "k"}))
+    first = {"from-sequence-number": 0, "message-count": Int(2)}
+    status, body = await operation(client, "peek-message", first)
+    assert status == 200
+    numbers = [_number_of(one["message"]) for one in body["messages"]]
+    assert len(numbers) == 2
+    status, body = await operation(
+        client, "peek-message", {"from-sequence-number": numbers[-1] + 1, "message-count": Int(9)}
+    )
+    assert [_number_of(one["message"]) for one in body["messages"]] == [numbers[-1] + 1]
+    empty = {"from-sequence-number": numbers[-1] + 2, "message-count": Int(9)}
+    assert await operation(client, "peek-message", empty) == (204, None)
+
+
+def _number_of(payload: bytes) -> int:
+    delivered = Delivered(Transfer())
+    delivered.payload = payload
+    return int(delivered.sections.message_annotations["x-opt-sequence-number"])
+
+
+async def test_messages_are_scheduled_and_cancelled(client: AmqpClient) -> None:
+    """Their numbers cancel them, once; one that lacks its time is refused."""
+    when = {Symbol("x-opt-scheduled-enqueue-time"): datetime.now(timezone.utc) + timedelta(hours=1)}
+    entries = [{"message-id": "m", "message": message(str(n), message_annotations=when)} for n in range(2)]
+    status, body = await operation(client, "schedule-message", {"messages": entries})
+    assert (status, type(body["sequence-numbers"]), len(body["sequence-numbers"])) == (200, Array, 2)
+    assert await operation(client, "cancel-scheduled-message", body) == (200, None)
+    assert await operation(client, "cancel-scheduled-message", body) == (404, c.MESSAGE_NOT_FOUND)
+    refused = {"messages": [{"message-id": "m", "message": message()}]}
+    assert await operation(client, "schedule-message", refused) == (400, c.ARGUMENT_ERROR)
+
+
+async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
+    """In the two families of descriptors that clients know."""
+    everything = {"top": Int(100), "skip": Int(0)}
+
+    async def rules() -> dict[str, list[Any]]:
+        status, body = await operation(client, "enumerate-rules", everything, "t/Subscriptions/all")
+        if status == 204:
+            return {}
+        described = [one["rule-description"] for one in body["rules"]]
+        assert {one.descriptor for one in described} == {0x13700000004}
+        return {one.value[2]: one.value for one in described}
+
+    (default,) = (await rules()).values()
+    assert default[0] == Described(ULong(0x1370000007), [])
+    assert default[1] == Described(ULong(0x13700000005), [])
+    sql = {"sql-filter": {"expression": "a = 1"}, "sql-rule-action": {"expression": "SET b = 2"}}
+    correlated = {"correlation-filter": {"label": "x", "properties": {"n": Int(5)}}, "sql-rule-action": None}
+    for name, description in (("sql", sql), ("correlated", correlated)):
+        body = {"rule-name": name, "rule-description": description}
+        assert await operation(client, "add-rule", body, "t/Subscriptions/all") == (200, None)
+        assert await operation(client, "add-rule", body, "t/Subscriptions/all") == (409, c.ENTITY_ALREADY_EXISTS)
+    found = await rules()
+    assert found["sql"][0] == Described(ULong(0x1370000006), ["a = 1", 20])
+    assert found["sql"][1] == Described(ULong(0x13700000006), ["SET b = 2", 20])
+    assert found["correlated"][0].descriptor == 0x1370000009
+    assert found["correlated"][0].value[4] == "x"
+    assert found["correlated"][0].value[8] == {"n": 5}
+    for name in found:
+        assert await operation(client, "remove-rule", {"rule-name": name}, "t/Subscriptions/all") == (200, None)
+    assert await operation(client, "remove-rule", {"rule-name": "sql"}, "t/Subscriptions/all") == (404, c.NOT_FOUND)
+    assert await rules() == {}
+    assert (await operation(client, "enumerate-rules", everything))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "told"),
+    [
+        ("fly", {}, (501, c.NOT_IMPLEMENTED)),
+        ("peek-message", "text", (400, c.ARGUMENT_ERROR)),
+        ("renew-lock", {"lock-tokens": "text"}, (400, c.ARGUMENT_ERROR)),
+        ("renew-lock", {"lock-tokens": [1]}, (400, c.ARGUMENT_ERROR)),
+        ("peek-message", {"message-count": "many"}, (400, c.ARGUMENT_ERROR)),
+        ("update-disposition", {"lock-tokens": [], "disposition-status": "lost"}, (400, c.ARGUMENT_ERROR)),
+        ("schedule-message", {"messages": [5]}, (400, c.ARGUMENT_ERROR)),
+        ("receive-by-sequence-number", {"sequence-numbers": [77]}, (404, c.MESSAGE_NOT_FOUND)),
+        ("add-rule", {"rule-name": "x", "rule-description": {"sql-filter": {}}}, (400, c.ARGUMENT_ERROR)),
+    ],
+)
+async def test_a_bad_request_is_answered_with_its_error(
+    client: AmqpClient, name: str, body: Any, told: tuple[int, str]
+) -> None:
+    """The node goes on."""
+    assert await operation(client, name, body) == told
+    assert (await operation(client, "peek-message", {"message-count": Int(1)}))[0] == 204
+
+
+# Transactions.
+
+
+async def declared(link: Link) -> bytes:
+    """Begin a transaction; return its id."""
+    outcome = await link.send(encode_sections(Sections(value=Declare().described())))
+    assert isinstance(outcome, Declared)
+    return outcome.txn_id
+
+
+async def discharged(link: Link, name: bytes, *, fail: bool = False) -> Any:
+    """End a transaction; return the outcome."""
+    return await link.send(encode_sections(Sections(value=Discharge(name, fail).described())))
+
+
+async def test_a_transaction_sends_and_settles_together(client: AmqpClient) -> None:
+    """Nothing before it is discharged; everything then, also across queues with one key."""
+    key = {Symbol("x-opt-partition-key"): "k"}
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    topic = await client.sender("t", 5)
+    await sender.send(message("before"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    state = TransactionalState(name)
+    for one in (sender, topic):
+        assert await one.send(message("within", message_annotations=key), state=state) == TransactionalState(
+            name, Accepted()
+        )
+    assert await receiver.settle(came, state=TransactionalState(name, Accepted())) == [
+        TransactionalState(name, Accepted())
+    ]
+    subscription = await client.receiver("t/Subscriptions/all", 6)
+    subscription.grant(1)
+    receiver.grant(1, drain=True)
+    await client.until(lambda: receiver.flowed is not None and receiver.flowed.drain)
+    assert (receiver.waiting, subscription.waiting) == (0, 0)
+    assert await discharged(link, name) == Accepted()
+    assert [one.body for one in await received(receiver)] == [b"within"]
+    assert (await subscription.receive()).body == b"within"
+    outcome = await discharged(link, name)
+    assert outcome.error.condition == c.UNKNOWN_TRANSACTION
+
+
+async def test_a_transaction_that_fails_leaves_nothing(client: AmqpClient, other: AmqpClient) -> None:
+    """The message that it was to settle stays locked, and can be settled by its token."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("before"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    key = {Symbol("x-opt-partition-key"): "k"}
+    await sender.send(message("within", message_annotations=key), state=TransactionalState(name))
+    await receiver.settle(came, state=TransactionalState(name, Accepted()))
+    assert await discharged(link, name, fail=True) == Accepted()
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    assert await operation(client, "update-disposition", body) == (200, None)
+    assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
+
+
+async def test_a_transaction_ends_with_its_connection(port: int, client: AmqpClient) -> None:
+    """As if it had failed."""
+    async with AmqpClient(port) as gone:
+        sender, link = await gone.sender("q"), await gone.coordinator()
+        name = await declared(link)
+        key = {Symbol("x-opt-partition-key"): "k"}
+        await sender.send(message("within", message_annotations=key), state=TransactionalState(name))
+        gone.abort()
+        await gone.until(lambda: False)
+    assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
+
+
+async def test_messages_without_a_key_are_refused_in_a_transaction(client: AmqpClient) -> None:
+    """A transaction sends to one partition."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    name = await declared(link)
+    outcome = await sender.send(message(), state=TransactionalState(name))
+    assert outcome.error.condition == c.NOT_ALLOWED
+    outcome = await sender.send(message(), state=TransactionalState(b"unknown"))
+    assert outcome.error.condition == c.UNKNOWN_TRANSACTION
+    outcome = await link.send(message())
+    assert outcome.error.condition == c.ILLEGAL_STATE
+
+
+# Claims.
+
+
+def signed(entity: str, policy: str, key: str = KEY, lasts: float = 600.0) -> str:
+    """Return a shared access signature."""
+    import base64
+    import hmac
+
+    scope, until = quote(f"sb://localhost/{entity}", safe=""), str(int(time.time() + lasts))
+    digest = hmac.digest(key.encode(), f"{scope}\n{until}".encode(), "sha256")
+    return f"SharedAccessSignature sr={scope}&sig={quote(base64.b64encode(digest), safe='')}&se={until}&skn={policy}"
+
+
+async def put(client: AmqpClient, token: str, entity: str) -> int:
+    """Put a token; return the status."""
+    options = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": f"sb://localhost/{entity}"}
+    answer = await client.ask("$cbs", token, options, base=200)
+    return int(answer.application_properties["status-code"])
+
+
+@pytest.fixture
+async def guarded(namespace: InMemoryNamespace) -> AsyncIterator[int]:
+    """The port of a gateway that checks keys."""
+    keys = (Secret(KEY),)
+    policies = Policies(
+        [
+            Policy("send", keys, frozenset({Right.SEND})),
+            Policy("listen", keys, frozenset({Right.LISTEN}), "q"),
+        ]
+    )
+    async with Gateway(namespace.connection_string, GatewaySettings(policies=policies)) as gateway:
+        yield await gateway.listen("127.0.0.1", 0)
+
+
+async def test_claims_are_checked_if_there_are_policies(guarded: int) -> None:
+    """A link is refused without the right for its entity; the token's words are of no account."""
+    async with AmqpClient(guarded) as client:
+        with pytest.raises(LinkError) as caught:
+            await client.sender("q")
+        assert caught.value.condition == c.UNAUTHORIZED_ACCESS
+        assert await put(client, signed("q", "send", "another key"), "q") == 401
+        assert await put(client, "rubbish", "q") == 401
+        assert await put(client, signed("q", "send"), "q") == 202
+        assert await (await client.sender("q", 3)).send(message(b"hi")) == Accepted()
+        with pytest.raises(LinkError):
+            await client.receiver("q", 4)
+        assert await put(client, signed("q", "listen"), "q/x") == 202
+        assert [one.body for one in await received(await client.receiver("q", 5))] == [b"hi"]
+        with pytest.raises(LinkError):
+            await client.receiver("t/Subscriptions/all", 6)
+
+
+async def test_links_end_with_their_claims(guarded: int) -> None:
+    """A token that is put anew keeps them. It takes the two seconds that the token lasts."""
+    async with AmqpClient(guarded) as client:
+        await put(client, signed("q", "send", lasts=2), "q")
+        sender = await client.sender("q", 3)
+        await client.until(lambda: sender.is_detached)
+        with pytest.raises(LinkError) as caught:
+            sender.check()
+        assert caught.value.condition == c.UNAUTHORIZED_ACCESS
+        assert "ExpiredToken" in str(caught.value) or "no claim" in str(caught.value)
+
+
+# Connections.
+
+
+async def test_a_peer_that_sends_rubbish_costs_its_own_connection(port: int, client: AmqpClient) -> None:
+    """Another one does not notice."""
+    sender = await client.sender("q")
+    async with AmqpClient(port) as rude:
+        rude.raw(b"\x00\x00\x00\x10\x02\x00\x00\x00rubbish!")
+        await rude.until(lambda: False)
+        assert rude.closed is not None
+        assert rude.closed.condition == c.DECODE_ERROR
+    assert await sender.send(message()) == Accepted()
+
+
+async def test_a_silent_peer_is_let_go(namespace: InMemoryNamespace) -> None:
+    """One that sends empty frames is kept."""
+    settings = GatewaySettings(limits=Limits(idle_ms=200))
+    async with Gateway(namespace.connection_string, settings) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port) as silent:
+            await silent.until(lambda: False)
+            assert silent.closed is not None
+            assert silent.closed.condition == c.RESOURCE_LIMIT_EXCEEDED
+        assert gateway.peers == set()
+
+
+async def test_a_gateway_takes_so_many_connections(namespace: InMemoryNamespace) -> None:
+    """One more is cut off, and there is room again when one has gone."""
+    async with Gateway(namespace.connection_string, GatewaySettings(connections=1)) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port):
+            with pytest.raises((OSError, asyncio.IncompleteReadError)):
+                async with AmqpClient(port):
+                    pass
+
+
+async def test_a_gateway_that_ends_says_so(namespace: InMemoryNamespace) -> None:
+    """Links are detached and connections closed with errors at which clients connect again; sessions are free at once."""
+    async with Gateway(namespace.connection_string) as gateway:
+        client = AmqpClient(await gateway.listen("127.0.0.1", 0))
+        await client.__aenter__()
+        link = await client.receiver("s", filters={SESSION_FILTER: "A"})
+        link.grant(5)
+        ending = asyncio.ensure_future(gateway.close())
+        await client.until(lambda: False)
+        assert isinstance(link.error, ErrorCondition)
+        assert link.error.condition == c.DETACH_FORCED
+        assert client.closed is not None
+        assert client.closed.condition == c.CONNECTION_FORCED
+        client.abort()
+        await ending
+    async with (
+        Gateway(namespace.connection_string) as gateway,
+        AmqpClient(await gateway.listen("127.0.0.1", 0)) as client,
+    ):
+        await client.receiver("s", filters={SESSION_FILTER: "A"})
+
+
+async def test_a_client_that_reads_nothing_gets_no_more_than_fits(client: AmqpClient, port: int) -> None:
+    """The rest stays in the queue, for others."""
+    sender = await client.sender("q")
+    for number in range(60):
+        await sender.send(message(b"x" * 250_000, properties={"message_id": str(number)}))
+    async with AmqpClient(port) as slow:
+        slow.window = 10
+        receiver = await slow.receiver("q")
+        receiver.grant(60)
+        (first,) = [await receiver.receive()]
+        assert first.body == b"x" * 250_000
+        status, body = await operation(client, "peek-message", {"message-count": Int(1)})
+        assert status == 200
+        assert body["messages"]
+        slow.abort()
+        await slow.until(lambda: False)
