@@ -13,6 +13,7 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import Self, override
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 GRACE = 1
 """For how long, in seconds, requests may go on when the server ends."""
@@ -120,7 +121,26 @@ class _Server(uvicorn.Server):
         yield
 
     @override
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, and close what is still open: the original leaves a connection whose client does not end its request."""
+        for connection in list(self.server_state.connections):
+            # A client that keeps an idle connection does not answer the end of TLS, for which the original would wait.
+            if isinstance(connection, H11Protocol) and _is_idle(connection):
+                connection.transport.abort()
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)  # Transports close in the loop's next round.
+
+    @override
     async def main_loop(self) -> None:
         """Wait for the end; the original looks ten times a second, and sets the headers of all answers meanwhile."""
         self.server_state.default_headers = self.config.encoded_headers
         await self._ended.wait()
+
+
+def _is_idle(connection: H11Protocol) -> bool:
+    """Return whether a connection serves no request, and its client has all of the last answer."""
+    # uvicorn's annotation leaves out that there is no cycle before the first request.
+    cycle = getattr(connection, "cycle", None)
+    return (cycle is None or cycle.response_complete) and not connection.transport.get_write_buffer_size()
