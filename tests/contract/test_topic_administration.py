@@ -663,6 +663,28 @@ def test_rules_can_be_changed(administration: ServiceBusAdministrationClient, ma
     assert rules_of(administration, topic, "one") == []
 
 
+def test_a_subscription_can_be_created_with_its_first_rule(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """It has that rule instead of the default one, and a malformed rule creates nothing."""
+    topic = make_topic()
+    rule = RuleProperties("red", filter=SqlRuleFilter("colour = 'red'"), action=None, created_at_utc=NOON)
+    administration.create_subscription(topic, "one", default_rule=rule)
+    rules = [(one.name, one.filter, one.action) for one in administration.list_rules(topic, "one")]
+    assert rules == [("red", rule.filter, None)]
+    with client.get_topic_sender(topic) as sender:
+        colours = [ServiceBusMessage(one, application_properties={"colour": one}) for one in ("blue", "red")]
+        sender.send_messages(colours)
+    with client.get_subscription_receiver(topic, "one", max_wait_time=5) as receiver:
+        [message] = take(receiver, 1)
+        assert str(message) == "red"
+    for name, expression in (("red", "red = = 1"), ("no/name", "red = 1")):
+        wrong = RuleProperties(name, filter=SqlRuleFilter(expression), action=None, created_at_utc=NOON)
+        with pytest.raises(InvalidOperationError):
+            administration.create_subscription(topic, "two", default_rule=wrong)
+    assert [one.name for one in administration.list_subscriptions(topic)] == ["one"]
+
+
 def test_a_rule_that_is_none_is_refused(administration: ServiceBusAdministrationClient, make_topic: MakeTopic) -> None:
     """The existing rule stays as it was."""
     topic = make_topic("one")

@@ -94,7 +94,7 @@ def test_parts_come_in_any_order() -> None:
 
 @given(path=paths, below=paths, host=segments, name=st.text(min_size=1, max_size=9), key=st.text(min_size=1))
 def test_a_token_opens_its_audience_and_all_below(path: str, below: str, host: str, name: str, key: str) -> None:
-    """Whatever the names are."""
+    """The names of entity, host, policy and key do not matter."""
     known = policies(keys=(key,), name=name)
     text = token(f"sb://{host}/{path}", key, name=name)
     assert known.check(text, f"{path}/{below}", Right.LISTEN, NOW).policy == name
