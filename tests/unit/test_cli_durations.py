@@ -7,7 +7,8 @@ from datetime import datetime, timedelta, timezone
 
 import pytest
 
-from kafkabus.cli.durations import format_duration, iso_duration, parse_duration, parse_moment
+from kafkabus.cli.durations import format_duration, parse_duration, parse_moment
+from kafkabus_mapping.durations import iso_duration
 from kafkabus_mapping.entities import FOREVER
 
 

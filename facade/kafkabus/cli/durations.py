@@ -101,18 +101,6 @@ def format_duration(duration: timedelta) -> str:
     return "".join(parts) or "0s"
 
 
-def iso_duration(duration: timedelta) -> str:
-    """Write a duration as ISO 8601 and Azure do: ``PT1M30S``."""
-    hours, rest = divmod(duration - timedelta(days=duration.days), timedelta(hours=1))
-    minutes, rest = divmod(rest, timedelta(minutes=1))
-    seconds = (
-        f"{rest.seconds}.{rest.microseconds:06}".rstrip("0").rstrip(".") if rest.microseconds else f"{rest.seconds}"
-    )
-    days = f"{duration.days}D" if duration.days else ""
-    time = f"{hours}H" * bool(hours) + f"{minutes}M" * bool(minutes) + f"{seconds}S" * bool(rest)
-    return f"P{days}T{time}" if time else f"P{days}" if days else "PT0S"
-
-
 def _example(given: str) -> str:
     # A number without a unit most likely means seconds.
     return f"{given}s" if re.fullmatch(_NUMBER, given) else "30s or 1h30m"

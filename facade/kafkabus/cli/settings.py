@@ -11,7 +11,8 @@ from uuid import UUID
 
 import typer
 
-from kafkabus.cli.durations import format_duration, iso_duration
+from kafkabus.cli.durations import format_duration
+from kafkabus_mapping.durations import iso_duration
 
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties, SubscriptionProperties, TopicProperties

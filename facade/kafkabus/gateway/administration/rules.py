@@ -1,0 +1,167 @@
+"""Rules of subscriptions as elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from xml.etree.ElementTree import Element
+
+from kafkabus._core.rule_properties import (
+    CorrelationRuleFilter,
+    FalseRuleFilter,
+    RuleFilter,
+    RuleProperties,
+    SqlRuleAction,
+    SqlRuleFilter,
+    TrueRuleFilter,
+)
+from kafkabus.gateway.administration.atom import DocumentError, children, description, element, moment_text, type_of
+from kafkabus.gateway.administration.values import read_value, value_element
+from kafkabus_mapping.properties import PropertyValue
+
+RULE = "RuleDescription"
+"""The name of a rule's description."""
+
+_LEVEL = "20"
+"""The level of the language of filters, which clients send and expect."""
+_CORRELATED = {
+    "CorrelationId": "correlation_id",
+    "MessageId": "message_id",
+    "To": "to",
+    "ReplyTo": "reply_to",
+    "Label": "label",
+    "SessionId": "session_id",
+    "ReplyToSessionId": "reply_to_session_id",
+    "ContentType": "content_type",
+}
+"""The properties of messages that a correlation filter compares, by the names of their elements."""
+
+
+def describe_rule(rule: RuleProperties) -> Element:
+    """Return the description of a rule, with an action even if it has none: Go's client needs one."""
+    described = description(RULE)
+    described.append(_filter_element(rule.filter))
+    described.append(_action_element(rule.action))
+    described.append(element("CreatedAt", moment_text(rule.created_at_utc)))
+    described.append(element("Name", rule.name))
+    return described
+
+
+def read_rule(described: Element, name: str, now: datetime) -> RuleProperties:
+    """Return the rule in a description.
+
+    Args:
+        described: The description, of a rule or of the first rule of a subscription.
+        name: The name of the rule, for a description without one.
+        now: The current time.
+
+    Raises:
+        DocumentError: The filter or the action has an unknown type, or a value breaks the rule of its type.
+    """
+    found = children(described)
+    given = found.get("Name")
+    return RuleProperties(
+        name=(given.text if given is not None else None) or name,
+        filter=_filter_in(found.get("Filter")),
+        action=_action_in(found.get("Action")),
+        created_at_utc=now,
+    )
+
+
+def _filter_element(given: RuleFilter) -> Element:
+    match given:
+        case CorrelationRuleFilter():
+            return _correlation_element(given)
+        case TrueRuleFilter():
+            return _sql_element("Filter", "TrueFilter", given)
+        case FalseRuleFilter():
+            return _sql_element("Filter", "FalseFilter", given)
+        case _:
+            return _sql_element("Filter", "SqlFilter", given)
+
+
+def _correlation_element(given: CorrelationRuleFilter) -> Element:
+    one = element("Filter", **{"i:type": "CorrelationFilter"})
+    for name, compared in _CORRELATED.items():
+        value = getattr(given, compared)
+        if value is not None:
+            one.append(element(name, value))
+    if given.properties:
+        one.append(_values_element("Properties", given.properties))
+    return one
+
+
+def _action_element(given: SqlRuleAction | None) -> Element:
+    if given is None:
+        return element("Action", **{"i:type": "EmptyRuleAction"})
+    return _sql_element("Action", "SqlRuleAction", given)
+
+
+def _sql_element(name: str, kind: str, given: SqlRuleFilter | SqlRuleAction) -> Element:
+    one = element(name, **{"i:type": kind})
+    one.append(element("SqlExpression", given.sql_expression))
+    one.append(element("CompatibilityLevel", _LEVEL))
+    if given.parameters:
+        one.append(_values_element("Parameters", given.parameters))
+    return one
+
+
+def _values_element(name: str, values: Mapping[str, PropertyValue]) -> Element:
+    several = element(name)
+    for key, value in values.items():
+        one = element("KeyValueOfstringanyType")
+        one.append(element("Key", key))
+        one.append(value_element("Value", value))
+        several.append(one)
+    return several
+
+
+def _filter_in(one: Element | None) -> RuleFilter:
+    if one is None:
+        return TrueRuleFilter()
+    found = children(one)
+    match type_of(one):
+        case "TrueFilter":
+            return TrueRuleFilter()
+        case "FalseFilter":
+            return FalseRuleFilter()
+        case "SqlFilter":
+            return SqlRuleFilter(_expression(found), _values_in(found.get("Parameters")))
+        case "CorrelationFilter":
+            compared: dict[str, Any] = {
+                name: found[own].text or "" for own, name in _CORRELATED.items() if own in found
+            }
+            return CorrelationRuleFilter(**compared, properties=_values_in(found.get("Properties")))
+        case kind:
+            raise DocumentError(
+                f"a filter of the type {kind!r}: choose from SqlFilter, TrueFilter, FalseFilter and CorrelationFilter"
+            )
+
+
+def _action_in(one: Element | None) -> SqlRuleAction | None:
+    if one is None:
+        return None
+    found = children(one)
+    match type_of(one):
+        case "" | "EmptyRuleAction":
+            return None
+        case "SqlRuleAction":
+            return SqlRuleAction(_expression(found), _values_in(found.get("Parameters")))
+        case kind:
+            raise DocumentError(f"an action of the type {kind!r}: choose from SqlRuleAction and EmptyRuleAction")
+
+
+def _expression(found: Mapping[str, Element]) -> str:
+    return found["SqlExpression"].text or "" if "SqlExpression" in found else ""
+
+
+def _values_in(several: Element | None) -> dict[str, PropertyValue] | None:
+    """Return typed values by their keys; None if there are none."""
+    values: dict[str, PropertyValue] = {}
+    for one in () if several is None else several:
+        found = children(one)
+        if "Key" not in found:
+            raise DocumentError("a property or a parameter has no Key: write <Key>name</Key><Value>…</Value>")
+        values[found["Key"].text or ""] = read_value(found["Value"]) if "Value" in found else None
+    return values or None
