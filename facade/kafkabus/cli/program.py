@@ -40,6 +40,7 @@ _COMMANDS = {
     "namespace": "namespace",
     "serve": "serve",
     "gateway": "gateway",
+    "certificate": "certificate",
     "doctor": "doctor",
 }
 """The commands in the order of the help text, and the module of each in ``commands``; one is imported when it is used."""
