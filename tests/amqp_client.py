@@ -171,9 +171,9 @@ class Link:
 
     async def drain(self) -> None:
         """Give up the credit; return when the gateway has."""
-        self.flowed = None
+        before = self.flowed
         self.grant(0, drain=True)
-        await self._client.until(lambda: self.flowed is not None or self.is_detached)
+        await self._client.until(lambda: self.flowed is not before or self.is_detached)
 
     async def detach(self) -> None:
         """Detach the link."""
@@ -430,7 +430,7 @@ class AmqpClient:
         except OSError:
             pass
         finally:
-            self._end(self.closed or LinkError("the connection was cut off"))
+            self._end(LinkError("the connection was cut off"))
 
     def _take(self, performative: Composite, payload: bytes) -> None:
         if isinstance(performative, Open):

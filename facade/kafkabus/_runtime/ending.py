@@ -18,7 +18,7 @@ def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late
         logger: Logs the end.
         service: The service's name, with which the logged events begin.
         within: After how many seconds at most the process ends, with status 0.
-        late: What the log says then.
+        late: The text that the log shows then.
     """
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 

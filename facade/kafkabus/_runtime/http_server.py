@@ -27,6 +27,7 @@ class HttpServer:
         host: The address or name to listen on; empty for all addresses.
         port: The port; 0 for a free one.
         tls: The certificate to serve TLS with; None for plain HTTP.
+        share_port: Whether other processes listen on the port as well.
         **options: Options of uvicorn.
 
     Attributes:
@@ -34,8 +35,18 @@ class HttpServer:
         address: The address at which it listens, ``host:port``; known once it is open.
     """
 
-    def __init__(self, app: ASGIApp, host: str, port: int, *, tls: SSLContext | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        tls: SSLContext | None = None,
+        share_port: bool = False,
+        **options: Any,
+    ) -> None:
         self.port = port
+        self._share_port = share_port
         self.address = ""
         self._host = host
         self._server = _Server(
@@ -78,11 +89,13 @@ class HttpServer:
         host, port = self._host, self.port
         try:
             if not host and socket.has_dualstack_ipv6():
-                return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True)
+                return socket.create_server(
+                    ("::", port), family=socket.AF_INET6, dualstack_ipv6=True, reuse_port=self._share_port
+                )
             family, *_, address = socket.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            return socket.create_server(address[:2], family=family)
+            return socket.create_server(address[:2], family=family, reuse_port=self._share_port)
         except OSError as error:
             raise OSError(
                 f"{host}:{port}: cannot listen there: {error.strerror}; choose another address or port"

@@ -1,4 +1,4 @@
-"""What a gateway tells of itself when it starts: the connection string that applications use."""
+"""A starting gateway's words: the connection string that applications use."""
 
 from __future__ import annotations
 
@@ -34,8 +34,11 @@ def hints(bound: Bound) -> str:
     """Return what a user may want to know beside the connection string."""
     lines = ["\nGive that connection string to applications that use Azure's SDKs."]
     if bound.amqp is not None:
-        lines.append(f"AMQP without TLS: port {bound.amqp}")
+        lines.append(f"AMQP without TLS:           port {bound.amqp}")
     if bound.tls is not None:
-        lines.append(f"AMQP with TLS:    port {bound.tls}, without UseDevelopmentEmulator=true")
-    lines.append("Stop it with:     Ctrl-C")
+        lines.append(f"AMQP with TLS:              port {bound.tls}, without UseDevelopmentEmulator=true")
+    for name, port in (("HTTP", bound.http), ("HTTPS", bound.https)):
+        if port is not None:
+            lines.append(f"{f'Administration over {name}:':<28}port {port}")
+    lines.append("Stop it with:               Ctrl-C")
     return "\n".join(lines)

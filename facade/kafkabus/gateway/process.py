@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from kafkabus._runtime.arenas import limit_arenas
 from kafkabus._runtime.ending import stop_on_signals
 from kafkabus._runtime.garbage import collect_rarely
+from kafkabus.gateway.administration import create_app
+from kafkabus.gateway.administration import serve as serve_http
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -22,12 +25,14 @@ LATE = "clients, Kafka or Redis did not answer; locks that clients held end by t
 
 @dataclass(frozen=True)
 class Ports:
-    """What a gateway listens on.
+    """The ports of a gateway.
 
     Attributes:
         host: The address or name; empty for all addresses.
         amqp: The port for AMQP without TLS; None: there is none.
         tls: The port for AMQP with TLS; None: there is none.
+        http: The port of the administration without TLS; None: there is none.
+        https: The port of the administration with TLS; None: there is none.
         certificate: The file with the certificate and those that it was signed with; None: there is no TLS.
         key: The file with its key; None: the same file has it.
         shared: Whether other processes listen on the same ports.
@@ -36,6 +41,8 @@ class Ports:
     host: str
     amqp: int | None
     tls: int | None
+    http: int | None = None
+    https: int | None = None
     certificate: Path | None = None
     key: Path | None = None
     shared: bool = False
@@ -49,13 +56,15 @@ class Ports:
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        files = " and ".join(str(one) for one in (self.certificate, self.key) if one is not None)
         try:
             context.load_cert_chain(self.certificate, self.key)
         except ssl.SSLError as error:
-            files = " and ".join(str(one) for one in (self.certificate, self.key) if one is not None)
             raise OSError(
                 f"{files}: no certificate with its key, in PEM: {error.reason}; 'kafkabus certificate' makes one"
             ) from error
+        except OSError as error:
+            raise OSError(f"{files}: cannot be read: {error.strerror}; 'kafkabus certificate' makes a certificate") from error
         return context
 
 
@@ -66,10 +75,14 @@ class Bound:
     Attributes:
         amqp: The port for AMQP without TLS; None: there is none.
         tls: The port for AMQP with TLS; None: there is none.
+        http: The port of the administration without TLS; None: there is none.
+        https: The port of the administration with TLS; None: there is none.
     """
 
     amqp: int | None
     tls: int | None
+    http: int | None = None
+    https: int | None = None
 
 
 async def serve(
@@ -79,7 +92,7 @@ async def serve(
 
     Args:
         connection_string: The namespace, with the addresses of Kafka and Redis.
-        ports: What to listen on.
+        ports: The ports to listen on.
         settings: The gateway's settings.
         on_ready: Called with the ports once they are listened on.
 
@@ -89,29 +102,49 @@ async def serve(
     """
     limit_arenas()
     stop = stop_on_signals(LOGGER, "gateway", within=END_WITHIN, late=LATE)
-    async with Gateway(connection_string, settings) as gateway:
-        bound = await listen(gateway, ports)
+    async with running(connection_string, ports, settings) as bound:
         collect_rarely()
-        LOGGER.info("gateway_started host=%s amqp=%s tls=%s", ports.host or "*", bound.amqp, bound.tls)
+        LOGGER.info(
+            "gateway_started host=%s amqp=%s tls=%s http=%s https=%s",
+            ports.host or "*",
+            bound.amqp,
+            bound.tls,
+            bound.http,
+            bound.https,
+        )
         if on_ready is not None:
             on_ready(bound)
         await stop.wait()
     LOGGER.info("gateway_stopped")
 
 
-async def listen(gateway: Gateway, ports: Ports) -> Bound:
-    """Have a gateway listen; return the ports.
+@asynccontextmanager
+async def running(connection_string: str, ports: Ports, settings: GatewaySettings) -> AsyncGenerator[Bound]:
+    """Run a gateway until the block ends.
+
+    Args:
+        connection_string: The namespace, with the addresses of Kafka and Redis.
+        ports: The ports to listen on.
+        settings: The gateway's settings.
 
     Raises:
         OSError: A port cannot be listened on, or a certificate cannot be read.
+        ValueError: The connection string is malformed.
     """
     tls = ports.context()
-    amqp = encrypted = None
-    if ports.amqp is not None:
-        amqp = await _listen(gateway, ports, ports.amqp, None)
-    if tls is not None and ports.tls is not None:
-        encrypted = await _listen(gateway, ports, ports.tls, tls)
-    return Bound(amqp, encrypted)
+    async with AsyncExitStack() as open_ones:
+        gateway = await open_ones.enter_async_context(Gateway(connection_string, settings))
+        bound: dict[str, int | None] = {}
+        for name, port, encrypted in (("amqp", ports.amqp, None), ("tls", ports.tls, tls)):
+            is_wanted = port is not None and (name == "amqp" or tls is not None)
+            bound[name] = await _listen(gateway, ports, port or 0, encrypted) if is_wanted else None
+        for name, port, encrypted in (("http", ports.http, None), ("https", ports.https, tls)):
+            is_wanted = port is not None and (name == "http" or tls is not None)
+            if is_wanted:
+                app = create_app(connection_string, settings.policies)
+                server = serve_http(app, ports.host, port or 0, encrypted, share_port=ports.shared)
+                bound[name] = (await open_ones.enter_async_context(server)).port
+        yield Bound(**bound)
 
 
 async def _listen(gateway: Gateway, ports: Ports, port: int, tls: ssl.SSLContext | None) -> int:

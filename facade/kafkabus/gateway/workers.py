@@ -29,7 +29,7 @@ class Workers:
 
     Args:
         count: How many.
-        work: What each does, until SIGTERM; a function that can be pickled.
+        work: The work of each, until SIGTERM; a function that can be pickled.
         connection_string: Given to ``work``.
         ports: Given to ``work``, with ports that are free in place of 0.
         settings: Given to ``work``.
@@ -40,10 +40,16 @@ class Workers:
 
     def __init__(self, count: int, work: Work, connection_string: str, ports: Ports, settings: GatewaySettings) -> None:
         self._held: list[socket.socket] = []
-        shared = replace(ports, shared=True, amqp=self._hold(ports.host, ports.amqp), tls=ports.tls)
-        if ports.certificate is not None:
-            shared = replace(shared, tls=self._hold(ports.host, ports.tls))
-        self.bound = Bound(shared.amqp, None if ports.certificate is None else shared.tls)
+        has_tls = ports.certificate is not None
+        shared = replace(
+            ports,
+            shared=True,
+            amqp=self._hold(ports.host, ports.amqp),
+            tls=self._hold(ports.host, ports.tls) if has_tls else None,
+            http=self._hold(ports.host, ports.http),
+            https=self._hold(ports.host, ports.https) if has_tls else None,
+        )
+        self.bound = Bound(shared.amqp, shared.tls, shared.http, shared.https)
         self._arguments = (connection_string, shared, settings)
         self._work = work
         self._count = count

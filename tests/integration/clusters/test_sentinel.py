@@ -19,6 +19,7 @@ from kafkabus._sync.redis import subscription
 from kafkabus._sync.redis.opening import open_redis
 from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
+from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -27,7 +28,6 @@ from tests.effort import SEED
 from tests.faults.failover import watched_servers
 from tests.faults.kill import run
 from tests.integration.clusters.findings import redis_findings
-from kafkabus.embedded.ports import HOST
 from tests.redis_server import Server, Watched, at_once, sentinel, watched
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep

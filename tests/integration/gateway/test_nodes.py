@@ -316,7 +316,7 @@ async def test_values_keep_their_types(client: AmqpClient, body: dict[str, Any])
 
 
 async def test_a_message_without_an_id_gets_one(client: AmqpClient) -> None:
-    """JavaScript's lock renewer needs one. What a broker said of a message is not sent again."""
+    """JavaScript's lock renewer needs one. A broker's notes on a message are not sent again."""
     sender, receiver = await client.sender("q"), await client.receiver("q")
     await sender.send(message(message_annotations={Symbol("x-opt-sequence-number"): 77, Symbol("x-opt-lock-token"): 1}))
     (came,) = await received(receiver)
@@ -414,7 +414,7 @@ async def test_a_message_that_is_received_and_deleted_comes_settled(client: Amqp
 
 
 async def test_no_more_messages_come_than_were_asked_for(client: AmqpClient, other: AmqpClient) -> None:
-    """What one client does not take is there for another."""
+    """Messages that one client does not take are there for another."""
     sender, receiver, second = await client.sender("q"), await client.receiver("q"), await other.receiver("q")
     for number in range(3):
         await sender.send(message(str(number)))

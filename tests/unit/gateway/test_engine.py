@@ -218,7 +218,7 @@ def test_a_peer_may_give_up_before_it_has_its_answer(talk: Talk) -> None:
 
 
 def test_a_session_that_ends_has_no_links(talk: Talk) -> None:
-    """What the peer says on it afterwards counts no more, and it may begin another."""
+    """The peer's words on it afterwards count no more, and it may begin another."""
     link = talk.attach(receives=True)
     assert talk.say(End()) == [LinkDetached(link)]
     assert len(talk.heard(End)) == 1
@@ -387,13 +387,13 @@ def test_a_large_message_goes_in_several_frames() -> None:
     talk.open()
     talk.begin()
     incoming(talk)
-    # What we send is what we take.
+    # The engine reads its own frames.
     events = [event for piece in pieces for event in talk.give(piece)]
     assert delivered(events)[:2] == (b"t" * 16, body)
 
 
 def test_credit_counts_from_what_the_peer_knows(talk: Talk) -> None:
-    """What was sent before the peer's flow was heard is taken off, and numbers go round."""
+    """Messages that were sent before the peer's flow was heard are taken off, and numbers go round."""
     link = talk.attach(receives=True)
     link.accept()
     talk.flow(0, 3)

@@ -58,7 +58,7 @@ SAID: tuple[tuple[int, Composite, bytes], ...] = (
     (1, End(), b""),
     (0, Close(), b""),
 )
-"""What a client says, from the opening of its connection to its end."""
+"""The words of a client, from the opening of its connection to its end."""
 
 
 def conversation() -> bytes:

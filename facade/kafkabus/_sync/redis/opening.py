@@ -75,7 +75,7 @@ class Watchers(Sentinel):
         if not states:
             states = self._states(service_name, list(silent), errors)
         latest = max(states, key=lambda state: int(state["config-epoch"]), default=None)
-        if latest is None or not self.check_master_state(latest, service_name):  # type: ignore[no-untyped-call]
+        if latest is None or not self.check_master_state(latest, service_name):  # type: ignore[no-untyped-call, unused-ignore]
             more = f" : {', '.join(errors)}" if errors else ""
             raise MasterNotFoundError(f"No master found for {service_name!r}{more}")
         return latest["ip"], latest["port"]

@@ -53,6 +53,20 @@ def gateway(
     tls_port: Annotated[
         str | None, typer.Option(metavar="PORT", help="The port for AMQP with TLS; default 5671.", show_default=False)
     ] = None,
+    http_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT", help="The port of the administration; default 5300, or 'off'.", show_default=False
+        ),
+    ] = None,
+    https_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="The port of the administration with TLS; default none. Most SDKs know only 443.",
+            show_default=False,
+        ),
+    ] = None,
     policies: Annotated[
         str | None,
         typer.Option(
@@ -98,6 +112,8 @@ def gateway(
         "tls-port": tls_port,
         "tls-cert": tls_cert,
         "tls-key": tls_key,
+        "http-port": http_port,
+        "https-port": https_port,
         "policies": policies,
         "workers": workers,
         "max-connections": max_connections,
@@ -155,7 +171,15 @@ def _ports(wanted: GatewayOptions) -> Ports:
         raise CommandError(
             f"the gateway needs {error.name}, which is not installed: pip install 'kafkabus[gateway]'"
         ) from error
-    ports = Ports(wanted.host, wanted.amqp_port, wanted.tls_port, wanted.tls_cert, wanted.tls_key)
+    ports = Ports(
+        wanted.host,
+        wanted.amqp_port,
+        wanted.tls_port,
+        wanted.http_port,
+        wanted.https_port,
+        wanted.tls_cert,
+        wanted.tls_key,
+    )
     ports.context()
     return ports
 

@@ -14,7 +14,7 @@ IDLE_S = 120
 """For how long, in seconds, a connection is kept open for a next request, which clients keep longer than uvicorn does."""
 
 
-def serve(app: ASGIApp, host: str, port: int, tls: SSLContext | None = None) -> HttpServer:
+def serve(app: ASGIApp, host: str, port: int, tls: SSLContext | None = None, *, share_port: bool = False) -> HttpServer:
     """Return a server of the application, which listens from entering its context to leaving it.
 
     It ends within seconds, also if the task that has entered the context is cancelled.
@@ -24,7 +24,16 @@ def serve(app: ASGIApp, host: str, port: int, tls: SSLContext | None = None) -> 
         host: The address or name to listen on; empty for all addresses.
         port: The port; 0 for a free one, which the server's ``port`` then tells.
         tls: The certificate to serve TLS with; None for plain HTTP.
+        share_port: Whether other processes listen on the port as well.
     """
     return HttpServer(
-        app, host, port, tls=tls, http="h11", lifespan="on", limit_concurrency=CONNECTIONS, timeout_keep_alive=IDLE_S
+        app,
+        host,
+        port,
+        tls=tls,
+        share_port=share_port,
+        http="h11",
+        lifespan="on",
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=IDLE_S,
     )

@@ -44,7 +44,7 @@ class AmqpError(Exception):
 
     Attributes:
         condition: The condition's symbol.
-        description: What happened, in plain words.
+        description: The cause, in plain words.
     """
 
     def __init__(self, condition: Symbol, description: str) -> None:

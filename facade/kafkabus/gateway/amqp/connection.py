@@ -69,7 +69,7 @@ class Connection:
     Attributes:
         limits: Bounds.
         sessions: The sessions, by channel.
-        peer: What the peer said when it opened the connection; None before.
+        peer: The peer's words when it opened the connection; None before.
         login: The mechanism and the bytes with which the peer logged in; None without that.
     """
 
@@ -80,7 +80,7 @@ class Connection:
         self.login: tuple[str, bytes] | None = None
         self._container_id = container_id
         self._phase = _Phase.HEADER
-        # What comes before the connection is open is short.
+        # All frames before the connection is open are short.
         self._reader = FrameReader(SMALLEST_MAX_FRAME * 8)
         self._output: list[bytes] = []
         # The peer may say more on a channel before it hears, or after it said, that the session is over.

@@ -142,7 +142,7 @@ class OutgoingDelivery:
     Attributes:
         link: The link.
         number: Its number in the session.
-        content: What the owner keeps with it.
+        content: The owner's own note.
     """
 
     link: Link

@@ -30,7 +30,7 @@ class Frame(NamedTuple):
     Attributes:
         kind: ``AMQP_FRAME`` or ``SASL_FRAME``.
         channel: The session's channel.
-        performative: What it says; None if it is empty.
+        performative: Its statement; None if it is empty.
         payload: The bytes behind the performative.
     """
 

@@ -53,10 +53,10 @@ class Link:
     Attributes:
         session: Its session.
         handle: Its handle, the same in both directions.
-        attach: What the peer asked for.
+        attach: The peer's request.
         sends: Whether we send on it.
         is_attached: Whether it was accepted, and not detached since.
-        owner: What the owner keeps with it.
+        owner: The owner's own note.
         credit: How many messages the receiving side takes now.
         drain: Whether the peer wants its credit used up, or given up.
         unsettled: How many of its deliveries are not settled.

@@ -11,7 +11,7 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, Sub
 CLAIMS: Final = "$cbs"
 """The node that takes claims."""
 MANAGEMENT: Final = "/$management"
-"""What follows the address of an entity's node for management."""
+"""The end of the address of an entity's node for management, after the entity's own."""
 
 _SUB_QUEUES: Final = {
     "/$transfer/$deadletterqueue": SubQueue.TRANSFER_DEAD_LETTER,

@@ -53,7 +53,7 @@ _CONDITIONS: Final[Mapping[type[Exception], Symbol]] = {
 
 
 def told(error: BaseException, entity: object = "") -> AmqpError:
-    """Return an error as the peer is told it; one that nobody expects is logged with its trace.
+    """Return an error as the peer is told it; an unexpected one is logged with its trace.
 
     Args:
         error: The error.

@@ -51,7 +51,7 @@ SHORTEST_HEARTBEAT = 0.5
 
 
 class Node(Protocol):
-    """What a link is attached to; an instance for each link.
+    """The end of a link; an instance for each link.
 
     Attributes:
         needs_claims: Whether the client needs claims to use it.
@@ -87,7 +87,7 @@ class Peer(asyncio.Protocol):
         can_write: Set while the client takes what is sent to it.
         name: The client's address, for logs.
         nodes: The nodes of the client's links.
-        claims: What the client may do.
+        claims: The client's permissions.
         transactions: The client's transactions.
     """
 
@@ -355,7 +355,7 @@ class Peer(asyncio.Protocol):
 
 
 class BaseNode:
-    """What nodes do unless they do something else.
+    """The behaviour of most nodes.
 
     Args:
         peer: The client.

@@ -42,7 +42,7 @@ class Request:
 
     @property
     def operation(self) -> str:
-        """What is asked for."""
+        """The name of the operation."""
         return str(self.options.get("operation"))
 
 

@@ -1,4 +1,4 @@
-"""What clients want done with messages that they hold, and doing it."""
+"""The settlements of messages that clients hold: their requests, and carrying them out."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from kafkabus_mapping.properties import decode_properties, encode_properties
 
 
 class Verb(Enum):
-    """What is done with messages; the values are those of ``update-disposition``, spelt as there."""
+    """A way to settle messages; the values are those of ``update-disposition``, spelt as there."""
 
     COMPLETE = "completed"
     ABANDON = "abandoned"
@@ -38,10 +38,10 @@ class Verb(Enum):
 
 @dataclass(frozen=True)
 class Settlement:
-    """What a client wants done with messages.
+    """A client's request to settle messages.
 
     Attributes:
-        verb: What is done.
+        verb: The way.
         reason: Why they are dead-lettered.
         description: The reason in more words.
         changes: Application properties to change.
