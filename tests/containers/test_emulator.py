@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from azure.servicebus import ServiceBusClient as AzureClient
+from azure.servicebus import ServiceBusMessage as AzureMessage
 from testcontainers.core.network import Network
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
@@ -135,6 +138,23 @@ def test_commands_in_the_container_find_its_namespace(container: KafkabusContain
     kafkabus("queue", "create", "commands")
     kafkabus("send", "commands", "hello")
     assert kafkabus("receive", "commands") == "hello\n"
+
+
+def test_azures_sdk_connects_to_its_gateway(container: KafkabusContainer) -> None:
+    """Its messages are those of the namespace, and the administration is served beside it."""
+    with ServiceBusAdministrationClient.from_connection_string(container.connection_string) as administration:
+        administration.create_queue("of-azure")
+    with AzureClient.from_connection_string(container.amqp_connection_string) as client:
+        with client.get_queue_sender("of-azure") as sender:
+            sender.send_messages(AzureMessage("hello"))
+        with client.get_queue_receiver("of-azure") as receiver:
+            (message,) = receiver.receive_messages(max_wait_time=PATIENCE_S)
+            assert str(message) == "hello"
+            receiver.complete_message(message)
+    connection = HTTPConnection(container.get_container_host_ip(), container.administration_port, timeout=PATIENCE_S)
+    connection.request("GET", "/health")
+    assert connection.getresponse().status == 200
+    connection.close()
 
 
 def test_the_health_check_tells_a_namespace_that_serves(container: KafkabusContainer) -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from kafkabus.embedded.gateway import GatewayPorts
+
 _POLL_S = 0.1
 _ABANDON_S = 5.0
 
@@ -33,6 +35,7 @@ class RunningNamespace:
         brokers: The number of brokers.
         data: The data folder.
         elsewhere: The connection strings for clients elsewhere, one for each listener.
+        amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
     """
 
     connection_string: str = field(repr=False)
@@ -42,6 +45,7 @@ class RunningNamespace:
     brokers: int
     data: Path
     elsewhere: tuple[str, ...] = field(default=(), repr=False)
+    amqp: str = ""
 
 
 def up(
@@ -51,6 +55,7 @@ def up(
     namespace: str = "kafkabus",
     startup_timeout: float = 120.0,
     exposure: Exposure = NOT_EXPOSED,
+    gateway: GatewayPorts | None = None,
     on_progress: Callable[[str], None] | None = None,
 ) -> RunningNamespace:
     """Run Kafka and Redis on a data folder until `down`; start them if they do not run.
@@ -62,6 +67,7 @@ def up(
         startup_timeout: How long the servers may take to serve, in seconds, without the download of
             Kafka.
         exposure: Listeners for clients elsewhere: in containers, or on other machines.
+        gateway: The ports of the gateway for Azure's SDKs; by default there is none.
         on_progress: A function that is called with each step of the start.
 
     Returns:
@@ -78,7 +84,7 @@ def up(
     make_private(data)
     while (state := read_live_state(data)) is None or state.phase != "ready":
         if state is None:
-            _start(data, brokers, namespace, startup_timeout, exposure, on_progress)
+            _start(data, brokers, namespace, startup_timeout, exposure, gateway, on_progress)
         else:
             time.sleep(_POLL_S)
     _check_same(state, brokers, namespace, exposure)
@@ -133,11 +139,14 @@ def _start(
     namespace: str,
     startup_timeout: float,
     exposure: Exposure,
+    gateway: GatewayPorts | None,
     on_progress: Callable[[str], None] | None,
 ) -> None:
     link = SupervisorLink(data, detach=True)
     try:
-        link.launch(namespace=namespace, brokers=brokers, startup_timeout=startup_timeout, exposure=exposure)
+        link.launch(
+            namespace=namespace, brokers=brokers, startup_timeout=startup_timeout, exposure=exposure, gateway=gateway
+        )
         link.await_ready(on_progress)
     except DataFolderBusyError:
         # Another process starts the runtime; wait for it with the caller.
@@ -177,4 +186,5 @@ def _running(state: State) -> RunningNamespace:
         state.brokers,
         state.data,
         tuple(state.elsewhere),
+        state.amqp,
     )

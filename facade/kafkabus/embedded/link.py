@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kafkabus.embedded.exposure import Exposure
+    from kafkabus.embedded.gateway import GatewayPorts
 
 
 class DataFolderBusyError(EmbeddedRuntimeError):
@@ -60,6 +61,7 @@ class SupervisorLink:
         temporary: bool = False,
         upkeep: bool = True,
         exposure: Exposure = NOT_EXPOSED,
+        gateway: GatewayPorts | None = None,
     ) -> None:
         """Start the supervisor.
 
@@ -70,6 +72,7 @@ class SupervisorLink:
             temporary: Whether the supervisor removes the data folder at its end.
             upkeep: Whether it runs the upkeep service of the namespace.
             exposure: The listeners for clients elsewhere.
+            gateway: The ports of the gateway; None: there is none.
         """
         options = [
             *("--namespace", namespace, "--brokers", str(brokers)),
@@ -78,6 +81,7 @@ class SupervisorLink:
             *(["--temporary"] if temporary else []),
             *([] if upkeep else ["--no-upkeep"]),
             *exposure.to_options(),
+            *([] if gateway is None else ["--gateway", str(gateway)]),
         ]
         make_private(self._log.parent)
         with open(self._log, "ab", opener=open_private) as log:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from types import TracebackType
 
+    from kafkabus.embedded.gateway import GatewayPorts
+
 STOP_PATIENCE_S = 30.0
 """How long a supervisor may take to stop, in seconds."""
 
@@ -40,6 +42,7 @@ class EmbeddedRuntime:
             Kafka, which happens once per user.
         upkeep: Whether to run the upkeep service of the namespace; see ``kafkabus serve``.
         exposure: Listeners for clients elsewhere: in containers, or on other machines.
+        gateway: The ports of the gateway for Azure's SDKs; by default there is none.
         on_progress: A function that is called with each step of the start.
     """
 
@@ -52,6 +55,7 @@ class EmbeddedRuntime:
         startup_timeout: float = 120.0,
         upkeep: bool = True,
         exposure: Exposure = NOT_EXPOSED,
+        gateway: GatewayPorts | None = None,
         on_progress: Callable[[str], None] | None = None,
     ) -> None:
         check_request(brokers, namespace)
@@ -61,6 +65,7 @@ class EmbeddedRuntime:
         self._startup_timeout = startup_timeout
         self._upkeep = upkeep
         self._exposure = exposure
+        self._gateway = gateway
         self._on_progress = on_progress
         self._owner = os.getpid()
         self._link: SupervisorLink | None = None
@@ -158,6 +163,7 @@ class EmbeddedRuntime:
             temporary=self._wanted_data is None,
             upkeep=self._upkeep,
             exposure=self._exposure,
+            gateway=self._gateway,
         )
         self._link.await_ready(self._on_progress)
         self._state = read_live_state(self._data)

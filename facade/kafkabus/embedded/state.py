@@ -84,6 +84,7 @@ class State:
         processes: The servers that run now, by name.
         exposure: Options that describe the listeners for clients elsewhere.
         elsewhere: The connection strings of such clients, one for each listener.
+        amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
     """
 
     phase: Phase
@@ -98,6 +99,7 @@ class State:
     processes: dict[str, ProcessMark] = field(default_factory=dict[str, ProcessMark])
     exposure: list[str] = field(default_factory=list[str])
     elsewhere: list[str] = field(default_factory=list[str], repr=False)
+    amqp: str = ""
 
     def running_processes(self) -> dict[str, int]:
         """Return the pids of the servers that have not ended since the state was written."""

@@ -25,6 +25,7 @@ from kafkabus.embedded.class_archive import Archiving, ClassArchive
 from kafkabus.embedded.cluster import Addresses, broker_names
 from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
 from kafkabus.embedded.exposure import Exposure
+from kafkabus.embedded.gateway import COMMAND, NAME, GatewayChild, GatewayPorts
 from kafkabus.embedded.java import java_for_kafka
 from kafkabus.embedded.kafka_jars import provide_jars
 from kafkabus.embedded.lifeline import Lifeline, StopRequested
@@ -55,6 +56,7 @@ _POLL_S = 0.05
 _PROBE_S = 0.5
 _LOOK_AT_LOGS_S = 10.0
 _GRACE_S = 10.0
+_GATEWAY_GRACE_S = 3.0
 _FORMAT_LIMIT_S = 60.0
 _OTHER_IS_BUSY_AFTER_S = 2.0
 _OTHER_MUST_END_WITHIN_S = 30.0
@@ -75,6 +77,7 @@ class Order:
         temporary: Whether to remove the data folder at the end.
         upkeep: Whether to run the upkeep service of the namespace.
         exposure: The listeners for clients elsewhere.
+        gateway: The ports of the gateway; None: there is none.
     """
 
     data: Path
@@ -85,6 +88,7 @@ class Order:
     temporary: bool
     upkeep: bool
     exposure: Exposure
+    gateway: GatewayPorts | None
 
 
 class _Busy(Exception):
@@ -109,6 +113,7 @@ class Supervisor:
         self._lock = FileLock(order.data / LOCK_FILE)
         self._children: list[Child] = []
         self._addresses: Addresses | None = None
+        self._gateway: GatewayChild | None = None
         self._archiving: Archiving | None = None
         self._state = State(
             phase="starting",
@@ -167,6 +172,8 @@ class Supervisor:
         os.umask(0o077)
         self._reporter.progress("starting Kafka and Redis ...")
         self._addresses = Addresses(self._data, self._order.brokers, self._order.exposure)
+        if self._order.gateway is not None:
+            self._gateway = GatewayChild(self._order.gateway, exposed=bool(self._order.exposure.listeners))
         cluster = self._addresses.cluster
         folder = self._folder("redis")
         refuse_newer_data(redis, folder)
@@ -242,11 +249,15 @@ class Supervisor:
             bootstrap_servers=cluster.bootstrap_servers,
             redis_url=cluster.redis_url,
             elsewhere=[cluster.connection_string(self._order.namespace, one) for one in self._order.exposure.listeners],
+            amqp="" if self._gateway is None else self._gateway.connection_string,
         )
         self._write_state()
         if self._order.upkeep:
             told = {CONNECTION_STRING_VARIABLE: self._state.connection_string}
             self._add_child(_UPKEEP, [sys.executable, "-m", "kafkabus.upkeep"], self._data, told)
+        if self._gateway is not None:
+            told = dict(self._gateway.environment(self._state.connection_string))
+            self._add_child(NAME, COMMAND, self._data, told)
         self._reporter.send("ready")
         if self._order.parent is None:
             self._lifeline.await_release()
@@ -280,12 +291,15 @@ class Supervisor:
         self._write_state()
         if self._archiving is not None:
             self._archiving.stop()
+        # Clients of the gateway hear of its end, and sessions that it holds are free, as long as the servers answer.
+        stop_all([child for child in self._children if child.name == NAME], self._lifeline, _GATEWAY_GRACE_S)
         # Killing the upkeep service loses no data; it would otherwise wait for servers that are also ending.
         stop_all([child for child in self._children if child.name == _UPKEEP], self._lifeline, 0.0)
         # Temporary data needs no orderly end.
         stop_all(self._children, self._lifeline, 0.0 if self._order.temporary else _GRACE_S)
-        if self._addresses is not None:
-            self._addresses.release()
+        for reserved in (self._addresses, self._gateway):
+            if reserved is not None:
+                reserved.release()
         remove_state(self._data)
         if self._order.temporary:
             shutil.rmtree(self._data, ignore_errors=True)
@@ -339,6 +353,7 @@ def _parse(arguments: Sequence[str]) -> Order:
     parser.add_argument("--no-upkeep", dest="upkeep", action="store_false")
     parser.add_argument("--listener", action="append", default=[])
     parser.add_argument("--redis-port", type=int)
+    parser.add_argument("--gateway", type=GatewayPorts.parse)
     given = vars(parser.parse_args(arguments))
     exposure = Exposure.parse(given.pop("listener"), given.pop("redis_port"))
     return Order(**given, exposure=exposure)

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from kafkabus.gateway.process import Bound
+from dataclasses import dataclass
 
 POLICY = "RootManageSharedAccessKey"
 KEY = "SAS_KEY_VALUE"
 """A key, where keys are not checked: Azure's SDKs want one."""
 AMQP_PORT = 5_672
+HTTP_PORT = 5_300
 EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - recognized, not listened on
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The ports that a gateway listens on.
+
+    Attributes:
+        amqp: The port for AMQP without TLS; None: there is none.
+        tls: The port for AMQP with TLS; None: there is none.
+        http: The port of the administration without TLS; None: there is none.
+        https: The port of the administration with TLS; None: there is none.
+    """
+
+    amqp: int | None
+    tls: int | None
+    http: int | None = None
+    https: int | None = None
 
 
 def connection_string(host: str, bound: Bound, *, checked: bool = False) -> str:

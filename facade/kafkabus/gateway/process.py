@@ -14,6 +14,7 @@ from kafkabus._runtime.ending import stop_on_signals
 from kafkabus._runtime.garbage import collect_rarely
 from kafkabus.gateway.administration import create_app
 from kafkabus.gateway.administration import serve as serve_http
+from kafkabus.gateway.announcement import Bound
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -64,25 +65,10 @@ class Ports:
                 f"{files}: no certificate with its key, in PEM: {error.reason}; 'kafkabus certificate' makes one"
             ) from error
         except OSError as error:
-            raise OSError(f"{files}: cannot be read: {error.strerror}; 'kafkabus certificate' makes a certificate") from error
+            raise OSError(
+                f"{files}: cannot be read: {error.strerror}; 'kafkabus certificate' makes a certificate"
+            ) from error
         return context
-
-
-@dataclass(frozen=True)
-class Bound:
-    """The ports that a gateway listens on.
-
-    Attributes:
-        amqp: The port for AMQP without TLS; None: there is none.
-        tls: The port for AMQP with TLS; None: there is none.
-        http: The port of the administration without TLS; None: there is none.
-        https: The port of the administration with TLS; None: there is none.
-    """
-
-    amqp: int | None
-    tls: int | None
-    http: int | None = None
-    https: int | None = None
 
 
 async def serve(

@@ -12,7 +12,8 @@ from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from kafkabus.gateway.process import END_WITHIN, Bound, Ports
+from kafkabus.gateway.announcement import Bound
+from kafkabus.gateway.process import END_WITHIN, Ports
 from kafkabus.gateway.server.gateway import GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")

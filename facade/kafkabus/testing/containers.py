@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import socket
 import time
+from contextlib import ExitStack
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Any, Final
 
 from typing_extensions import Self
 
+from kafkabus.gateway.announcement import AMQP_PORT, HTTP_PORT, Bound, connection_string
 from kafkabus_mapping.connection import format_connection_string
 
 try:
@@ -34,7 +36,7 @@ _ENTITIES_INSIDE = "/ServiceBus_Emulator/ConfigFiles/Config.json"
 
 
 class KafkabusContainer(DockerContainer):
-    """A namespace of its own in a container, with Kafka, Redis and upkeep.
+    """A namespace of its own in a container, with Kafka, Redis, upkeep, and a gateway for Azure's SDKs.
 
     Args:
         image: An image made from docker/Dockerfile's target ``kafkabus-emulator``.
@@ -56,7 +58,7 @@ class KafkabusContainer(DockerContainer):
         self._namespace = namespace
         self._password = secrets.token_urlsafe(16)
         self._shares_network = settings.get("network_mode") == "host"
-        self._ports: tuple[int, int] | None = None
+        self._ports: tuple[int, ...] | None = None
         if entities is not None:
             self.with_volume_mapping(str(Path(entities).absolute()), _ENTITIES_INSIDE, "ro")
         self.waiting_for(_Healthy())
@@ -73,7 +75,7 @@ class KafkabusContainer(DockerContainer):
             docker.errors.DockerException: Docker cannot be reached, or has no such image.
         """
         # Kafka tells its clients the port on the host, which must be known before.
-        self._ports = kafka, redis = _free_ports()
+        self._ports = kafka, redis, amqp, http = _free_ports()
         host = self.get_container_host_ip()
         inside = redis if self._shares_network else _REDIS_INSIDE
         # Clients in other containers of the network connect to the first alias of this one.
@@ -83,10 +85,14 @@ class KafkabusContainer(DockerContainer):
             KAFKABUS_LISTENER=" ".join(listeners),
             KAFKABUS_REDIS_PORT=str(inside),
             KAFKABUS_REDIS_PASSWORD=self._password,
+            KAFKABUS_AMQP_PORT=str(amqp if self._shares_network else AMQP_PORT),
+            KAFKABUS_HTTP_PORT=str(http if self._shares_network else HTTP_PORT),
         )
         if not self._shares_network:
             self.with_bind_ports(kafka, kafka)
             self.with_bind_ports(inside, redis)
+            self.with_bind_ports(AMQP_PORT, amqp)
+            self.with_bind_ports(HTTP_PORT, http)
         self.with_command(["--namespace", self._namespace])
         super().start()
         return self
@@ -118,8 +124,27 @@ class KafkabusContainer(DockerContainer):
         Raises:
             RuntimeError: The container was not started.
         """
-        kafka, redis = self._started()
+        kafka, redis, *_ = self._started()
         return self._connection_string(self.get_container_host_ip(), kafka, redis)
+
+    @property
+    def amqp_connection_string(self) -> str:
+        """The connection string for applications with Azure's SDKs, in this process or another one of this machine.
+
+        Raises:
+            RuntimeError: The container was not started.
+        """
+        _, _, amqp, http = self._started()
+        return connection_string(self.get_container_host_ip(), Bound(amqp, None, http))
+
+    @property
+    def administration_port(self) -> int:
+        """The port of the gateway's administration over HTTP.
+
+        Raises:
+            RuntimeError: The container was not started.
+        """
+        return self._started()[3]
 
     @property
     def network_connection_string(self) -> str:
@@ -133,7 +158,7 @@ class KafkabusContainer(DockerContainer):
             raise RuntimeError("the container has no alias: call with_network and with_network_aliases before start")
         return self._connection_string(self._network_aliases[0], _KAFKA_INSIDE, _REDIS_INSIDE)
 
-    def _started(self) -> tuple[int, int]:
+    def _started(self) -> tuple[int, ...]:
         if self._ports is None:
             raise RuntimeError("the container does not run: call start, or use it in a with statement")
         return self._ports
@@ -171,6 +196,7 @@ def _last_output(container: KafkabusContainer) -> str:
     return "".join(part.decode(errors="replace") for part in container.get_logs())[-_LOG_SHOWN:]
 
 
-def _free_ports() -> tuple[int, int]:
-    with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
-        return one.getsockname()[1], other.getsockname()[1]
+def _free_ports() -> tuple[int, ...]:
+    with ExitStack() as stack:
+        servers = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
+        return tuple(server.getsockname()[1] for server in servers)

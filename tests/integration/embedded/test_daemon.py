@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
@@ -22,6 +25,8 @@ from kafkabus.embedded import (
     status,
     up,
 )
+from kafkabus.embedded.gateway import GatewayChild, GatewayPorts
+from tests.amqp_client import AmqpClient
 from tests.integration.embedded.serving import (
     descendants,
     read_all,
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+PATIENCE_S = 60.0
 _UP = (
     "import sys, pathlib, kafkabus.embedded as e\n"
     "print('begun', flush=True)\n"
@@ -120,13 +126,44 @@ def test_stopping_ends_it_and_starting_finds_it_again(running: RunningNamespace,
     assert down(data) is True
 
 
+async def open_amqp(host: str, port: int) -> None:
+    """Open a connection over AMQP, as soon as something listens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            async with AmqpClient(port, host):
+                return
+        except OSError:  # noqa: PERF203 - it is tried again
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.1)
+
+
+def test_the_gateway_has_the_usual_port_or_another_one(tmp_path: Path) -> None:
+    """One that is asked for and taken is an error. Nothing but the gateway's addresses is made."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        with pytest.raises(EmbeddedRuntimeError, match=f"Port {taken} cannot be used for the gateway"):
+            GatewayChild(GatewayPorts(taken), exposed=False)
+    child = GatewayChild(GatewayPorts(), exposed=False)
+    try:
+        assert child.connection_string.startswith("Endpoint=sb://127.0.0.1")
+        assert child.environment("c")["KAFKABUS_GATEWAY_HOST"] == "127.0.0.1"
+        other_child = GatewayChild(GatewayPorts(), exposed=False)
+        assert other_child.connection_string != child.connection_string
+        other_child.release()
+    finally:
+        child.release()
+
+
 def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
-    """They are told its address, and Redis listens for them; it takes a start of its own."""
-    kafka, redis = free_ports(2)
+    """They are told its address, and Redis and the gateway listen for them; it takes a start of its own."""
+    kafka, redis, amqp, http = free_ports(4)
     # The addresses from 127.0.0.2 on are this machine's as well, and are not those that it listens on otherwise.
     exposure = Exposure.parse([f"{kafka}=127.0.0.2"], redis)
     try:
-        running = up(tmp_path, exposure=exposure)
+        running = up(tmp_path, exposure=exposure, gateway=GatewayPorts(amqp, http))
+        assert running.amqp.startswith(f"Endpoint=sb://localhost:{amqp};")
+        asyncio.run(open_amqp("127.0.0.2", amqp))
         [elsewhere] = running.elsewhere
         assert f"KafkaBootstrapServers=127.0.0.2:{kafka};" in elsewhere
         assert f"@127.0.0.2:{redis}/0" in elsewhere

@@ -22,6 +22,7 @@ import psutil
 import pytest
 from azure.servicebus import ServiceBusClient as AzureClient
 from azure.servicebus import ServiceBusMessage as AzureMessage
+from azure.servicebus import ServiceBusReceivedMessage
 
 from kafkabus._core.settings import parse_settings
 from kafkabus.gateway.amqp.performatives import Accepted
@@ -103,7 +104,7 @@ def exchange(connection: str, queue: str) -> list[str]:
         with client.get_queue_sender(queue) as sender:
             sender.send_messages([AzureMessage("one", partition_key="k"), AzureMessage("two", partition_key="k")])
         with client.get_queue_receiver(queue) as receiver:
-            came = []
+            came: list[ServiceBusReceivedMessage] = []
             while len(came) < 2:
                 some = receiver.receive_messages(2 - len(came), max_wait_time=PATIENCE_S)
                 assert some

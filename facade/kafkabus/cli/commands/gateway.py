@@ -19,7 +19,8 @@ from kafkabus.cli.setting_sources import configured_connection
 from kafkabus.cli.terminal import flush, say, write
 
 if TYPE_CHECKING:
-    from kafkabus.gateway.process import Bound, Ports
+    from kafkabus.gateway.announcement import Bound
+    from kafkabus.gateway.process import Ports
     from kafkabus.gateway.server.gateway import GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")

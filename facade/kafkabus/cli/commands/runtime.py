@@ -17,6 +17,7 @@ from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
     from kafkabus.embedded import Exposure, RunningNamespace
+    from kafkabus.embedded.gateway import GatewayPorts
     from kafkabus.management.namespace_file import NamespaceFile
 
 app = typer.Typer()
@@ -41,6 +42,7 @@ class _Wish(NamedTuple):
         brokers: The number of brokers.
         name: Its name.
         exposure: The listeners for clients elsewhere.
+        gateway: The ports of the gateway; None: there is none.
         tier: The tier; None: as it is.
         partitions: The number of partitions of a Premium namespace's queues; None: as it is.
         entities: Its entities; None: as they are.
@@ -49,6 +51,7 @@ class _Wish(NamedTuple):
     brokers: int
     name: str
     exposure: Exposure
+    gateway: GatewayPorts | None
     tier: str | None
     partitions: int | None
     entities: NamespaceFile | None
@@ -101,6 +104,26 @@ def up(
             show_default=False,
         ),
     ] = None,
+    amqp_port: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PORT",
+            help="Port of the gateway for Azure's SDKs; default 5672, or any free one; 'off': no gateway.",
+            envvar="KAFKABUS_AMQP_PORT",
+            show_default=False,
+        ),
+    ] = None,
+    http_port: Annotated[
+        int | None,
+        typer.Option(
+            metavar="PORT",
+            min=1,
+            max=65_535,
+            help="Port of the gateway's administration; default 5300, or any free one.",
+            envvar="KAFKABUS_HTTP_PORT",
+            show_default=False,
+        ),
+    ] = None,
     entities: Annotated[
         Path | None,
         typer.Option(
@@ -123,11 +146,14 @@ def up(
         from kafkabus.embedded import up as start
 
         folder, exposure = _folder(data), Exposure.parse(listener or (), redis_port)
-        wish = _Wish(brokers, namespace, exposure, tier, partitions, _read_entities(entities))
+        gateway = _gateway(amqp_port, http_port)
+        wish = _Wish(brokers, namespace, exposure, gateway, tier, partitions, _read_entities(entities))
         if not detach:
             _stay(folder, wish, json)
         with activity() as tell:
-            running = start(folder, brokers=brokers, namespace=namespace, exposure=exposure, on_progress=tell)
+            running = start(
+                folder, brokers=brokers, namespace=namespace, exposure=exposure, gateway=gateway, on_progress=tell
+            )
     _make_so(running.connection_string, wish)
     steps = _next_steps(folder, running, f"kafkabus down{_data_words(data)}")
     _announce(running, json)
@@ -160,6 +186,25 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
         say(f"Nothing runs on {folder}. Start it with: kafkabus up --detach{_data_words(data)}")
         raise typer.Exit(ExitCode.NOTHING)
     _announce(running, json)
+
+
+def _gateway(amqp_port: str | None, http_port: int | None) -> GatewayPorts | None:
+    """Return the ports of the gateway; None if it is off, or not installed and not asked for.
+
+    Raises:
+        CommandError: The port is none, or the gateway is asked for and not installed.
+    """
+    from kafkabus.embedded.gateway import GatewayPorts, is_installed
+
+    if amqp_port == "off":
+        return None
+    if amqp_port is not None and not (amqp_port.isdigit() and 1 <= int(amqp_port) <= 65_535):
+        raise CommandError(f"--amqp-port={amqp_port!r}: write a port, 1 to 65535, or off", ExitCode.USAGE)
+    if not is_installed():
+        if amqp_port is None and http_port is None:
+            return None
+        raise CommandError("the gateway is not installed: pip install 'kafkabus[gateway]'")
+    return GatewayPorts(None if amqp_port is None else int(amqp_port), http_port)
 
 
 def _read_entities(file: Path | None) -> NamespaceFile | None:
@@ -216,7 +261,12 @@ def _runtime(folder: Path, wish: _Wish) -> Generator[None, None, None]:
 
     with activity() as tell:
         runtime = EmbeddedRuntime(
-            folder, brokers=wish.brokers, namespace=wish.name, exposure=wish.exposure, on_progress=tell
+            folder,
+            brokers=wish.brokers,
+            namespace=wish.name,
+            exposure=wish.exposure,
+            gateway=wish.gateway,
+            on_progress=tell,
         )
         runtime.start()
     try:
@@ -267,6 +317,7 @@ def _announce(running: RunningNamespace, json: bool) -> None:
                 "brokers": running.brokers,
                 "data": str(running.data),
                 "elsewhere": list(running.elsewhere),
+                "amqp_connection_string": running.amqp or None,
             }
         )
     else:
@@ -288,6 +339,8 @@ def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
         lines.append(f"Use it with:    export {CONNECTION_STRING_VARIABLE}=$(kafkabus status{_data_words(folder)})")
         label = " " * len(label)
     lines += [label + tries[0], *(" " * len(label) + one for one in tries[1:])]
+    if running.amqp:
+        lines += ["Applications with Azure's SDKs connect to its gateway with:", running.amqp]
     return "\n".join(lines)
 
 
