@@ -8,7 +8,7 @@ import threading
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from http.client import HTTPConnection, HTTPSConnection
@@ -46,6 +46,7 @@ from tests.certificates import Authority
 ATOM = "{http://www.w3.org/2005/Atom}"
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 KEY = "the-key-of-a-test-of-the-gateway"
+NOWHERE = "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
 FOREVER = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 
 
@@ -553,6 +554,30 @@ def test_health(served: Gateway) -> None:
         assert admin.get_queue("health").name == "health"
 
 
+def test_a_namespace_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests that change nothing, and those for the health, are answered in time; the client does not wait for a minute."""
+    monkeypatch.setattr(app, "READ_WITHIN", 0.2)
+    monkeypatch.setattr(app, "HEALTH_WITHIN", 0.2)
+    with gateway(tmp_path, NOWHERE) as opened:
+        assert opened.ask("GET", "/health") == (503, '{"status":"unhealthy"}')
+        for path in ("/q", "/$Resources/Queues", "/$namespaceinfo"):
+            status, text = opened.ask("GET", path)
+            assert (status, fromstring(text).findtext("Code")) == (503, "503")  # noqa: S314 - our own
+
+
+async def test_processes_share_a_port(tmp_path: Path) -> None:
+    """If all of them say so."""
+    with InMemoryNamespace("tests") as namespace:
+        application = create_app(namespace.connection_string)
+        async with serve(application, "127.0.0.1", 0, share_port=True) as first:
+            async with serve(
+                create_app(namespace.connection_string), "127.0.0.1", first.port, share_port=True
+            ) as second:
+                assert first.port == second.port
+            with pytest.raises(OSError, match="choose another address or port"):
+                await serve(application, "127.0.0.1", first.port).__aenter__()
+
+
 async def test_a_cancelled_server_ends(tmp_path: Path) -> None:
     """Also while a client keeps its connection, and one sends a body slowly."""
     with InMemoryNamespace("tests") as namespace:
@@ -567,12 +592,14 @@ async def test_a_cancelled_server_ends(tmp_path: Path) -> None:
         connection = HTTPConnection("127.0.0.1", await opened, timeout=30)
         await asyncio.to_thread(connection.request, "GET", "/health")
         assert (await asyncio.to_thread(connection.getresponse)).status == 200
-        _, slow = await asyncio.open_connection("127.0.0.1", await opened)
+        reader, slow = await asyncio.open_connection("127.0.0.1", await opened)
         slow.write(b"PUT /q HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n<")
         await slow.drain()
         task.cancel()
         done, _ = await asyncio.wait([task], timeout=10)
         assert done
+        with suppress(ConnectionResetError):
+            await asyncio.wait_for(reader.read(), 10)
         connection.close()
         slow.close()
         await slow.wait_closed()

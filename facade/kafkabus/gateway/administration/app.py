@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._core.exceptions import ServiceBusError, ServiceBusServerBusyError
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.administration.atom import (
     entry_document,
@@ -48,6 +48,10 @@ LARGEST = 256 * 1024
 """The size of the largest body, in bytes; a description with all that its settings may hold has a tenth of it."""
 BODY_WITHIN = 30.0
 """Within how many seconds a client has to send the body."""
+READ_WITHIN = 30.0
+"""Within how many seconds a request that changes nothing is answered, if need be with 503; others are not cut off."""
+HEALTH_WITHIN = 5.0
+"""Within how many seconds a request for the health is answered; probes wait no longer."""
 PAGE = 100
 """How many entries a list has at most, and if the client does not say."""
 LATE = 90.0
@@ -138,9 +142,12 @@ class _Service:
         if request.method == "DELETE":
             await namespace.delete(resource)
             return Response(status_code=HTTPStatus.OK)
-        if isinstance(resource, (Queues, Topics, Subscriptions, Rules)):
-            return await _list(request, namespace, resource)
-        return Response(entry_document(await namespace.get(resource)), media_type=_ATOM_TYPE)
+        try:
+            return await asyncio.wait_for(_read(request, namespace, resource), READ_WITHIN)
+        except asyncio.TimeoutError as error:
+            raise ServiceBusServerBusyError(
+                f"Kafka or Redis did not answer within {READ_WITHIN:.0f} seconds"
+            ) from error
 
     async def _put(self, request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:
         described = read_description(await _body(request))
@@ -175,11 +182,17 @@ class _Service:
     async def _health(self) -> Response:
         """Answer whether the namespace can be read."""
         try:
-            await self._client.get_namespace_properties()
-        except ServiceBusError as error:
-            LOGGER.warning("administration_unhealthy error=%s", error)
+            await asyncio.wait_for(self._client.get_namespace_properties(), HEALTH_WITHIN)
+        except (ServiceBusError, asyncio.TimeoutError) as error:
+            LOGGER.warning("administration_unhealthy error=%s", str(error) or f"no answer within {HEALTH_WITHIN:.0f} s")
             return JSONResponse({"status": "unhealthy"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return JSONResponse({"status": "healthy"})
+
+
+async def _read(request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:
+    if isinstance(resource, (Queues, Topics, Subscriptions, Rules)):
+        return await _list(request, namespace, resource)
+    return Response(entry_document(await namespace.get(resource)), media_type=_ATOM_TYPE)
 
 
 async def _list(
