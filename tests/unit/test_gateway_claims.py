@@ -184,6 +184,8 @@ def test_a_claim_ends() -> None:
     claim.require(Right.SEND, "Orders/$management", NOW + 59.9)
     with pytest.raises(UnauthorizedError, match="ExpiredToken"):
         claim.require(Right.SEND, "orders", NOW + 60)
+    with pytest.raises(UnauthorizedError, match="ExpiredToken"):
+        policies().verify(token(), NOW + 60)
 
 
 def test_without_policies_tokens_are_carried() -> None:

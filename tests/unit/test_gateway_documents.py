@@ -253,6 +253,17 @@ def test_bodies_that_are_no_entries(body: bytes) -> None:
         read_description(body)
 
 
+@pytest.mark.parametrize(
+    "declared",
+    ['<!DOCTYPE a [<!ENTITY b "c">]>', '<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/hostname">]>', "<!DOCTYPE entry>"],
+)
+def test_entities_are_refused_in_entries_as_well(declared: str) -> None:
+    """A document type is no part of what clients send."""
+    inner = f'<QueueDescription xmlns="{SERVICE_BUS}"><UserMetadata>{"&b;" * ("ENTITY" in declared)}</UserMetadata>'
+    with pytest.raises(DocumentError, match="document type"):
+        read_description(f"{declared}{OPEN}{inner}</QueueDescription>{CLOSE}".encode())
+
+
 QUEUE_PROPERTIES = QueueProperties(
     "q",
     enable_partitioning=True,
