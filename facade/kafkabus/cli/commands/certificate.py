@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import socket
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -85,17 +86,14 @@ def certificate(
 
 def trust_lines(authority: Path) -> list[str]:
     """Return the lines that say how clients of each language come to trust an authority."""
-    trusted = authority.with_name("trust.p12")
-    imported = (
-        f"keytool -importcert -noprompt -alias kafkabus -file {authority} -keystore {trusted} -storetype PKCS12 "
-        "-storepass changeit"
-    )
+    file, trusted = shlex.quote(str(authority)), shlex.quote(str(authority.with_name("trust.p12")))
+    imported = f"keytool -importcert -noprompt -alias kafkabus -file {file} -keystore {trusted} -storetype PKCS12"
     return [
         "Clients have to trust the authority:",
-        f'  Python      ServiceBusClient.from_connection_string(..., connection_verify="{authority}")',
-        f"  JavaScript  NODE_EXTRA_CA_CERTS={authority}",
-        f"  Go          SSL_CERT_FILE={authority}",
-        f"  Java        {imported}",
+        f"  Python      ServiceBusClient.from_connection_string(..., connection_verify={str(authority)!r})",
+        f"  JavaScript  NODE_EXTRA_CA_CERTS={file}",
+        f"  Go          SSL_CERT_FILE={file}",
+        f"  Java        {imported} -storepass changeit",
         f"              java -Djavax.net.ssl.trustStore={trusted} -Djavax.net.ssl.trustStorePassword=changeit ...",
-        f"  .NET        sudo cp {authority} /usr/local/share/ca-certificates/kafkabus.crt && sudo update-ca-certificates",
+        f"  .NET        sudo cp {file} /usr/local/share/ca-certificates/kafkabus.crt && sudo update-ca-certificates",
     ]
