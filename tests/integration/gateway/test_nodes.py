@@ -19,6 +19,7 @@ from kafkabus.gateway.amqp.performatives import (
     Declare,
     Declared,
     Discharge,
+    Disposition,
     ErrorCondition,
     Modified,
     Rejected,
@@ -379,6 +380,38 @@ async def test_outcomes_do_what_they_say(client: AmqpClient, namespace: InMemory
         "more": 1,
     }
     assert buried.sections.message_annotations["x-opt-deadletter-source"] == "q"
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+async def test_the_last_of_its_deliveries_puts_a_message_among_the_dead_letters_as_it_was(
+    client: AmqpClient, namespace: InMemoryNamespace, by_token: bool
+) -> None:
+    """The gateway keeps no content of messages that clients hold, and reads it for the copy."""
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_queue("once", max_delivery_count=1)
+    sender, receiver = await client.sender("once"), await client.receiver("once")
+    await sender.send(message(b"content", application_properties={"n": Int(5)}))
+    (came,) = await received(receiver)
+    if by_token:
+        tokens = Array([uuid.UUID(bytes_le=came.tag)])
+        asked = {"lock-tokens": tokens, "disposition-status": "abandoned"}
+        assert await operation(client, "update-disposition", asked, "once") == (200, None)
+    else:
+        assert await receiver.settle(came, state=Modified(True)) == [Modified(True)]
+    (buried,) = await received(await client.receiver("once/$DeadLetterQueue", 9))
+    assert buried.body == b"content"
+    assert buried.sections.application_properties["n"] == 5
+    assert buried.sections.application_properties["DeadLetterReason"] == "MaxDeliveryCountExceeded"
+
+
+async def test_a_settlement_that_is_asked_for_twice_counts_once(client: AmqpClient) -> None:
+    """The other messages of the link are settled all the same."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for number in range(2):
+        await sender.send(message(str(number)))
+    one, other = await received(receiver, 2)
+    client.say(Disposition(True, one.number, one.number, False, Accepted()))
+    assert await receiver.settle(one, other, state=Accepted()) == [Accepted()] * 2
 
 
 async def test_several_are_settled_by_one_disposition(client: AmqpClient) -> None:

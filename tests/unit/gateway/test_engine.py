@@ -307,6 +307,24 @@ def test_a_message_that_is_too_large_is_not_kept() -> None:
     assert [(one.first, one.last, one.settled) for one in talk.heard(Disposition)] == [(0, 0, True)]
 
 
+def test_messages_that_have_begun_take_so_much_room() -> None:
+    """One too many detaches its link. Others, and messages that have come as a whole, take none."""
+    talk = Talk(Limits(partial_bytes=10))
+    talk.open()
+    talk.begin()
+    for handle in range(3):
+        link = talk.attach(handle, receives=False)
+        link.accept()
+        link.give_credit(5)
+    assert talk.say(Transfer(0, 0, b"a", more=True), b"x" * 6) == []
+    (detached,) = talk.say(Transfer(1, 1, b"a", more=True), b"x" * 6)
+    assert isinstance(detached, LinkDetached)
+    assert delivered(talk.say(Transfer(0), b"x"))[1] == b"x" * 7
+    talk.say(Transfer(2, 2, b"a", more=True), b"x" * 9)
+    talk.say(Transfer(2, aborted=True))
+    assert talk.engine.partial_bytes == 0
+
+
 def test_no_message_comes_without_credit(talk: Talk) -> None:
     """The link is detached."""
     incoming(talk, credit=1)

@@ -70,6 +70,7 @@ class Connection:
         limits: Bounds.
         sessions: The sessions, by channel.
         peer: The peer's words when it opened the connection; None before.
+        partial_bytes: The bytes of messages of which not all frames have come.
         login: The mechanism and the bytes with which the peer logged in; None without that.
     """
 
@@ -78,6 +79,7 @@ class Connection:
         self.sessions: dict[int, Session] = {}
         self.peer: Open | None = None
         self.login: tuple[str, bytes] | None = None
+        self.partial_bytes = 0
         self._container_id = container_id
         self._phase = _Phase.HEADER
         # All frames before the connection is open are short.

@@ -21,6 +21,7 @@ class Limits:
         sessions: The most sessions.
         links: The most links, of all sessions together.
         message_bytes: The largest message, or batch of messages, that is kept; an entity may take less.
+        partial_bytes: The most bytes of messages of which not all frames have come.
         window: The most frames of a session that come before they are asked for again.
         idle_ms: After how many milliseconds without a frame the client is taken for gone.
     """
@@ -29,6 +30,7 @@ class Limits:
     sessions: int = 5_000
     links: int = 5_000
     message_bytes: int = 1_114_112
+    partial_bytes: int = 16_777_216
     window: int = 5_000
     idle_ms: int = 120_000
 
@@ -120,6 +122,11 @@ class IncomingDelivery:
     def is_too_large(self) -> bool:
         """Whether it has more bytes than the limit allows."""
         return self.size > self.link.session.connection.limits.message_bytes
+
+    @property
+    def kept(self) -> int:
+        """How many bytes of it are kept."""
+        return 0 if self.is_too_large else self.size
 
     @property
     def payload(self) -> bytes:

@@ -163,18 +163,29 @@ class Link:
             )
         if transfer.settled:
             delivery.settled = True
+        connection = self.session.connection
         if transfer.aborted:
-            self._coming = None
+            self._let_go()
             self._took()
             return None
+        before = delivery.kept
         delivery.add(payload)
+        connection.partial_bytes += delivery.kept - before
         if transfer.more:
+            if connection.partial_bytes > connection.limits.partial_bytes:
+                raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "too many messages have begun: end some before others begin")
             return None
-        self._coming = None
+        self._let_go()
         self._took()
         if not delivery.settled:
             self.unsettled += 1
         return delivery
+
+    def _let_go(self) -> None:
+        """Count a message that was coming no more."""
+        if self._coming is not None:
+            self.session.connection.partial_bytes -= self._coming.kept
+            self._coming = None
 
     def _took(self) -> None:
         self.credit -= 1
@@ -326,6 +337,7 @@ class Session:
             return False
         del self.links[link.handle]
         link.is_attached = False
+        link._let_go()
         for number in [number for number, one in self._unsettled.items() if one.link is link]:
             del self._unsettled[number]
         return True

@@ -13,13 +13,11 @@ from typing import Any
 
 from typing_extensions import Self
 
+from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
-from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import StoredRecord
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.gateway.amqp.conditions import MESSAGE_LOCK_LOST, AmqpError
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
@@ -33,7 +31,6 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
-from kafkabus_mapping.numbers import LockToken, sequence_number
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -213,7 +210,7 @@ class Gateway:
         Raises:
             MessagingEntityNotFoundError: There is none.
         """
-        return await self.client._connections().catalog.entity(path)
+        return await self.context.catalog.entity(path)
 
     async def max_message_bytes(self, path: EntityPath) -> int:
         """Return how large a message to an entity may be.
@@ -223,28 +220,10 @@ class Gateway:
         """
         return (await self.entity(path)).max_message_bytes
 
-    def held(self, entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
-        """Return the message that a lock token names, without its content; the ledger knows whether it is locked.
-
-        Raises:
-            AmqpError: The token names no message.
-        """
-        try:
-            sequence_number(token.partition, token.offset)
-        except ValueError as error:
-            raise AmqpError(MESSAGE_LOCK_LOST, f"no message of {entity.path} has such a lock token") from error
-        place = (entity.topic, token.partition, token.offset)
-        delivery = entity.delivery(token.partition, f"{token.lease:016x}", 0, 0)
-        return ServiceBusReceivedMessage(StoredRecord(place, (None, None, []), (0, 0)), delivery)
-
-    async def read_held(self, path: EntityPath, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Read the contents of messages that lock tokens name."""
-        context, entity = self.client._connections(), await self.entity(path)
-        for message in messages:
-            partition, offset = message._delivery.partition, message._offset
-            if partition < entity.partitions:
-                for record in await context.archive.read(entity, partition, offset, offset):
-                    message._record = record
+    @property
+    def context(self) -> ClientContext:
+        """The parts of the client."""
+        return self.client._connections()
 
     def sessions(self, path: EntityPath, updated_after: datetime | None) -> AsyncIterator[str]:
         """Yield the ids of an entity's sessions."""

@@ -13,11 +13,12 @@ from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.held import named_by
 from kafkabus.gateway.server.messages import incoming, stored
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
-from kafkabus.gateway.server.settlements import Verb, disposition_of, texts
+from kafkabus.gateway.server.settlements import disposition_of, texts
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 from kafkabus_mapping.numbers import LockToken
@@ -165,7 +166,7 @@ class ManagementNode(RequestNode):
         """Return the messages that a request names by their lock tokens."""
         tokens = _numbers(body, "lock-tokens", UUID)
         entity = await self.peer.gateway.entity(self._path)
-        return [self.peer.gateway.held(entity, LockToken.from_uuid(token)) for token in tokens]
+        return [named_by(entity, LockToken.from_uuid(token)) for token in tokens]
 
     async def _renew_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
@@ -175,10 +176,10 @@ class ManagementNode(RequestNode):
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
         settlement, messages = disposition_of(body), await self._held(body)
-        if settlement.verb is Verb.DEAD_LETTER:
-            await self.peer.gateway.read_held(self._path, messages)
         transaction = None if request.transaction is None else self.peer.transactions.find(request.transaction)
-        await settlement.apply(self._receiver({}), messages, transaction)
+        gateway = self.peer.gateway
+        entity = await gateway.entity(self._path)
+        await settlement.apply(gateway.context, entity, self._receiver({}), messages, transaction)
         return 200, None
 
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:

@@ -28,6 +28,7 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.held import let_go
 from kafkabus.gateway.server.messages import stored, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import echo_of, settlement_of
@@ -85,6 +86,7 @@ class ReceiverNode(BaseNode):
         self._wanted = asyncio.Event()
         self._stock: list[ServiceBusReceivedMessage] = []
         self._settling: deque[tuple[list[OutgoingDelivery], Any, bool]] = deque()
+        self._under_way: set[OutgoingDelivery] = set()
         self._settler: asyncio.Task[None] | None = None
         self._mean_bytes = 1024.0
         self._tag = 0
@@ -227,7 +229,8 @@ class ReceiverNode(BaseNode):
                 break
             payload = stored(message)
             size += len(payload)
-            link.send(self._tag_of(message), payload, settled=self._takes, content=message)
+            tag = self._tag_of(message)
+            link.send(tag, payload, settled=self._takes, content=None if self._takes else let_go(message))
         if messages:
             self._mean_bytes = (self._mean_bytes + size / len(messages)) / 2
             self.peer.flush_soon()
@@ -252,7 +255,11 @@ class ReceiverNode(BaseNode):
         """Have messages settled."""
         if state is None and not settled:
             return
-        self._settling.append((deliveries, state, settled))
+        fresh = [one for one in deliveries if one not in self._under_way]
+        if not fresh:
+            return
+        self._under_way.update(fresh)
+        self._settling.append((fresh, state, settled))
         if self._settler is None:
             self._settler = self.peer.start(self._settle())
 
@@ -283,6 +290,7 @@ class ReceiverNode(BaseNode):
             error = told(problem)
         except Exception as problem:  # noqa: BLE001 - the client is told
             error = told(problem, self.path)
+        self._under_way.difference_update(group.deliveries)
         self._answer(group, error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
@@ -313,7 +321,9 @@ class ReceiverNode(BaseNode):
         transaction = None
         if isinstance(state, TransactionalState):
             transaction = self.peer.transactions.find(state.txn_id)
-        await settlement.apply(self.receiver, messages, transaction)
+        gateway = self.peer.gateway
+        entity = await gateway.entity(self.path)
+        await settlement.apply(gateway.context, entity, self.receiver, messages, transaction)
 
     async def close(self) -> None:
         """End the link: a session is given up; other messages stay locked as long as their locks last."""

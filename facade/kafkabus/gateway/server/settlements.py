@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from kafkabus._async.context import ClientContext
 from kafkabus._core.amqp_encoding import plain_value
+from kafkabus._core.entity import Entity
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import StoredRecord
 from kafkabus.aio import ServiceBusReceiver, ServiceBusTransaction
@@ -22,6 +24,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     fields_of,
 )
+from kafkabus.gateway.server.held import read_contents
 from kafkabus_mapping.headers import APPLICATION_PROPERTIES
 from kafkabus_mapping.properties import decode_properties, encode_properties
 
@@ -54,6 +57,8 @@ class Settlement:
 
     async def apply(
         self,
+        context: ClientContext,
+        entity: Entity,
         receiver: ServiceBusReceiver,
         messages: Sequence[ServiceBusReceivedMessage],
         transaction: ServiceBusTransaction | None,
@@ -61,8 +66,10 @@ class Settlement:
         """Settle messages.
 
         Args:
-            receiver: A receiver of their entity.
-            messages: The messages; those that are dead-lettered have their content.
+            context: The parts of the client.
+            entity: The messages' entity.
+            receiver: A receiver of it.
+            messages: The messages.
             transaction: The transaction that this is part of; None without one.
 
         Raises:
@@ -75,6 +82,7 @@ class Settlement:
                 f"properties cannot be changed when a message is {self.verb.value}: leave them out; they can be when it is "
                 "dead-lettered",
             )
+        await read_contents(context, entity, [one for one in messages if self._copies(entity, one)])
         if self.verb is Verb.COMPLETE:
             await receiver.complete_messages(messages, transaction=transaction)
         elif self.verb is Verb.ABANDON:
@@ -87,6 +95,12 @@ class Settlement:
             for message in messages if self.changes else ():
                 _change(message, self.changes)
             await receiver.dead_letter_messages(messages, self.reason, self.description, transaction=transaction)
+
+    def _copies(self, entity: Entity, message: ServiceBusReceivedMessage) -> bool:
+        """Return whether this may copy a message, into the dead-letter queue."""
+        if self.verb is Verb.ABANDON:
+            return message._delivery.count + 1 >= entity.max_deliveries
+        return self.verb is Verb.DEAD_LETTER
 
 
 def settlement_of(state: object) -> Settlement | None:
