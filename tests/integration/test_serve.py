@@ -22,9 +22,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
+from kafkabus._runtime.health_endpoint import CONNECTIONS, LONGEST
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep.endpoint import CONNECTIONS, LONGEST
 from kafkabus.upkeep.process import END_WITHIN
 from tests.processes import PROCESSES
 from tests.proxy import Proxy

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkabus.cli.exits import CommandError, ExitCode
-from kafkabus.cli.setting_sources import LOG_SETTINGS, OFF, Setting, read_values
+from kafkabus.cli.setting_sources import LOG_SETTINGS, OFF, HttpAddress, Setting, http_address, read_values
 
 AMQP_PORT = 5_672
 TLS_PORT = 5_671
@@ -29,6 +29,7 @@ class GatewayOptions:
         tls_key: The file with its key; None: the same file has it.
         policies: The file with the policies that clients' tokens are checked against; None: they are not checked.
         workers: How many processes share the ports.
+        metrics: The address of health and metrics; None: there are none.
         max_connections: The most connections of a process.
         idle_timeout: After how many seconds without a frame a client is taken for gone.
         log_format: ``text`` or ``json``.
@@ -45,6 +46,7 @@ class GatewayOptions:
     tls_key: Path | None
     policies: Path | None
     workers: int
+    metrics: HttpAddress | None
     max_connections: int
     idle_timeout: int
     log_format: str
@@ -79,6 +81,7 @@ SETTINGS: Mapping[str, Setting] = {
     "tls-key": Setting("KAFKABUS_TLS_KEY", None, Path),
     "policies": Setting("KAFKABUS_POLICIES", None, Path),
     "workers": Setting("KAFKABUS_WORKERS", "1", _number(1, 256)),
+    "metrics": Setting("KAFKABUS_METRICS", OFF, http_address),
     "max-connections": Setting("KAFKABUS_MAX_CONNECTIONS", "10000", _number(1, 1_000_000)),
     "idle-timeout": Setting("KAFKABUS_IDLE_TIMEOUT", "120", _number(5, 86_400)),
     **LOG_SETTINGS,

@@ -37,6 +37,7 @@ class Ports:
         certificate: The file with the certificate and those that it was signed with; None: there is no TLS.
         key: The file with its key; None: the same file has it.
         shared: Whether other processes listen on the same ports.
+        metrics: The address and the port of health and metrics; None: there are none.
     """
 
     host: str
@@ -47,6 +48,7 @@ class Ports:
     certificate: Path | None = None
     key: Path | None = None
     shared: bool = False
+    metrics: tuple[str, int] | None = None
 
     def context(self) -> ssl.SSLContext | None:
         """Return what encrypts connections; None if there is no certificate.
@@ -130,7 +132,29 @@ async def running(connection_string: str, ports: Ports, settings: GatewaySetting
                 app = create_app(connection_string, settings.policies)
                 server = serve_http(app, ports.host, port or 0, encrypted, share_port=ports.shared)
                 bound[name] = (await open_ones.enter_async_context(server)).port
+        if ports.metrics is not None:
+            await open_ones.enter_async_context(_endpoint(gateway, *ports.metrics))
         yield Bound(**bound)
+
+
+@asynccontextmanager
+async def _endpoint(gateway: Gateway, host: str, port: int) -> AsyncGenerator[None]:
+    """Tell health and metrics until the block ends."""
+    from prometheus_client import disable_created_metrics
+
+    from kafkabus._runtime.health_endpoint import HealthEndpoint
+    from kafkabus.gateway.metrics import GatewayMetrics, reasons_of
+
+    # A series for each counter that says when it began, which nothing reads.
+    disable_created_metrics()
+    metrics = GatewayMetrics(gateway)
+    try:
+        async with HealthEndpoint(
+            host, port, reasons=lambda: reasons_of(gateway), metrics=metrics, option="--metrics", logger=LOGGER
+        ):
+            yield
+    finally:
+        metrics.close()
 
 
 async def _listen(gateway: Gateway, ports: Ports, port: int, tls: ssl.SSLContext | None) -> int:

@@ -93,8 +93,12 @@ class Workers:
         self._end()
 
     def _start(self, number: int) -> None:
+        connection_string, ports, settings = self._arguments
+        if ports.metrics is not None and ports.metrics[1]:
+            # Each worker tells of itself.
+            ports = replace(ports, metrics=(ports.metrics[0], ports.metrics[1] + number))
         process = multiprocessing.get_context("spawn").Process(
-            target=self._work, args=self._arguments, name=f"gateway-{number}"
+            target=self._work, args=(connection_string, ports, settings), name=f"gateway-{number}"
         )
         process.start()
         self._workers[number] = process

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.client import HTTPConnection
 from pathlib import Path
 
 import psutil
@@ -23,6 +24,7 @@ import pytest
 from azure.servicebus import ServiceBusClient as AzureClient
 from azure.servicebus import ServiceBusMessage as AzureMessage
 from azure.servicebus import ServiceBusReceivedMessage
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafkabus._core.settings import parse_settings
 from kafkabus.gateway.amqp.performatives import Accepted
@@ -114,6 +116,17 @@ def exchange(connection: str, queue: str) -> list[str]:
             return [str(message) for message in came]
 
 
+def fetch(port: int, path: str) -> tuple[int, str]:
+    """Return the status and the text of an answer over HTTP."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        return answer.status, answer.read().decode()
+    finally:
+        connection.close()
+
+
 @pytest.fixture
 def queue(untended: str) -> Iterator[str]:
     """A queue of a namespace of the test's own."""
@@ -124,8 +137,16 @@ def queue(untended: str) -> Iterator[str]:
 
 def test_applications_use_the_connection_string_that_it_prints(untended: str, queue: str, tmp_path: Path) -> None:
     """It ends in order at SIGTERM. Azure's SDK takes half a second for each link, and the process one to start."""
-    with started(untended, tmp_path) as gateway:
+    (metrics,) = free_ports(1)
+    with started(untended, tmp_path, "--metrics", f"127.0.0.1:{metrics}") as gateway:
         assert exchange(gateway.connection_string, queue) == ["one", "two"]
+        assert fetch(metrics, "/readyz") == (200, '{"ready":true,"reasons":{}}')
+        status, page = fetch(metrics, "/metrics")
+        figures = {one.name: one.value for family in text_string_to_metric_families(page) for one in family.samples}
+        assert status == 200
+        assert figures["kafkabus_gateway_connections_opened_total"] == 2
+        assert figures["kafkabus_gateway_connections_broken_total"] == 0
+        assert figures["kafkabus_client_sent_messages_total"] == 2
         assert gateway.stop() == 0
         log = gateway.log.read_text()
         assert "gateway_stopped" in log

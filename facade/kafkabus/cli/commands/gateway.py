@@ -80,6 +80,14 @@ def gateway(
         str | None,
         typer.Option(metavar="N", help="How many processes share the ports; default 1.", show_default=False),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Answer /livez, /readyz and /metrics at this address; with several processes, each at the next port.",
+            show_default=False,
+        ),
+    ] = None,
     max_connections: Annotated[
         str | None,
         typer.Option(metavar="N", help="The most connections of a process; default 10000.", show_default=False),
@@ -117,6 +125,7 @@ def gateway(
         "https-port": https_port,
         "policies": policies,
         "workers": workers,
+        "metrics": metrics,
         "max-connections": max_connections,
         "idle-timeout": idle_timeout,
         "log-format": log_format,
@@ -180,6 +189,7 @@ def _ports(wanted: GatewayOptions) -> Ports:
         wanted.https_port,
         wanted.tls_cert,
         wanted.tls_key,
+        metrics=None if wanted.metrics is None else (wanted.metrics.host, wanted.metrics.port),
     )
     ports.context()
     return ports

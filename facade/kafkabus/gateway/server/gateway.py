@@ -56,6 +56,21 @@ class GatewaySettings:
     policies: Policies | None = None
 
 
+@dataclass
+class Tally:
+    """Counts of connections.
+
+    Attributes:
+        opened: Those that were made.
+        refused: Those beyond the most.
+        broken: Those that were closed for an error of the client.
+    """
+
+    opened: int = 0
+    refused: int = 0
+    broken: int = 0
+
+
 class Gateway:
     """A gateway to a namespace.
 
@@ -68,6 +83,8 @@ class Gateway:
         client: The namespace's client, which all peers share.
         administration: The namespace's administration client.
         peers: The clients that are connected.
+        tally: Counts of connections.
+        is_closing: Whether it was closed.
     """
 
     def __init__(self, connection_string: str, settings: GatewaySettings | None = None) -> None:
@@ -75,8 +92,9 @@ class Gateway:
         self.client = ServiceBusClient.from_connection_string(connection_string)
         self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
         self.peers: set[Peer] = set()
+        self.tally = Tally()
         self._servers: list[asyncio.Server] = []
-        self._is_closing = False
+        self.is_closing = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -114,7 +132,7 @@ class Gateway:
 
     async def close(self) -> None:
         """Stop listening, close all connections, and let go of the namespace."""
-        self._is_closing = True
+        self.is_closing = True
         for server in self._servers:
             server.close()
         await asyncio.gather(*(peer.close() for peer in list(self.peers)))
@@ -125,7 +143,9 @@ class Gateway:
 
     def joined(self, peer: Peer) -> bool:
         """Note a client that has connected; return whether it may stay."""
-        if self._is_closing or len(self.peers) >= self.settings.connections:
+        self.tally.opened += 1
+        if self.is_closing or len(self.peers) >= self.settings.connections:
+            self.tally.refused += 1
             return False
         self.peers.add(peer)
         return True

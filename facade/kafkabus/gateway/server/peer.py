@@ -89,6 +89,7 @@ class Peer(asyncio.Protocol):
         nodes: The nodes of the client's links.
         claims: The client's permissions.
         transactions: The client's transactions.
+        held_bytes: How many bytes of its messages wait to be stored.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -107,7 +108,7 @@ class Peer(asyncio.Protocol):
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
         self._is_flushing = False
-        self._held_bytes = 0
+        self.held_bytes = 0
         self._is_paused = False
         self._gone = asyncio.Event()
 
@@ -170,14 +171,14 @@ class Peer(asyncio.Protocol):
 
     def hold(self, size: int) -> None:
         """Count bytes of the client that wait to be stored; as long as there are too many, no more are read."""
-        self._held_bytes += size
+        self.held_bytes += size
         most = self.gateway.settings.held_bytes
         if self._transport is None or self._transport.is_closing():
             return
-        if not self._is_paused and self._held_bytes > most:
+        if not self._is_paused and self.held_bytes > most:
             self._is_paused = True
             self._transport.pause_reading()
-        elif self._is_paused and self._held_bytes <= most // 2:
+        elif self._is_paused and self.held_bytes <= most // 2:
             self._is_paused = False
             self._transport.resume_reading()
 
@@ -256,6 +257,7 @@ class Peer(asyncio.Protocol):
         )
 
     def _closed(self, event: Closed) -> None:
+        self.gateway.tally.broken += event.error is not None
         error = event.error or event.by_peer
         if error is not None:
             LOGGER.warning("connection_closed peer=%s error=%s", self.name, error)
