@@ -54,6 +54,8 @@ _NAMED: Final = {
     "amqp:footer:map": FOOTER,
 }
 """Symbolic descriptors, which a peer may write in place of the numeric ones."""
+_NUMERIC: Final = b"\x00\x53"
+"""The beginning of a described value whose descriptor is a number of one byte."""
 
 
 def _identifier(value: Any) -> Any:
@@ -120,11 +122,17 @@ def decode_sections(message: bytes) -> Sections:
     found, at = Sections(), 0
     while at < len(message):
         begins = at
-        section, at = decode(message, begins)
-        if not isinstance(section, Described):
-            raise AmqpDecodeError(f"at byte {begins}: a section is a described value")
+        if message.startswith(_NUMERIC, begins) and begins + 3 < len(message):
+            # The usual descriptor, one byte: most of the time would go into reading it as a value.
+            descriptor: Any = message[begins + 2]
+            content, at = decode(message, begins + 3)
+        else:
+            section, at = decode(message, begins)
+            if not isinstance(section, Described):
+                raise AmqpDecodeError(f"at byte {begins}: a section is a described value")
+            descriptor, content = section
         try:
-            _put(found, section)
+            _put(found, descriptor, content)
         except (TypeError, ValueError) as error:
             raise AmqpDecodeError(f"at byte {begins}: {error}") from error
     if sum(map(bool, (found.data, found.sequences, found.value is not None))) > 1:
@@ -132,8 +140,8 @@ def decode_sections(message: bytes) -> Sections:
     return found
 
 
-def _put(found: Sections, section: Described) -> None:
-    code, content = _NAMED.get(section.descriptor, section.descriptor), section.value
+def _put(found: Sections, descriptor: Any, content: Any) -> None:
+    code = _NAMED.get(descriptor, descriptor) if type(descriptor) is not int else descriptor
     if code in _LISTS:
         name, names = _LISTS[code]
         values = _typed(content, list, name)

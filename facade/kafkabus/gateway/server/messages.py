@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import TIMESPAN, plain_value
@@ -53,6 +54,7 @@ BATCH_FORMAT: Final = 0x80013700
 DEEPEST_BATCH: Final = 10_000
 """The most messages of a batch."""
 
+_ONLY_HEADER: Final = {"header"}
 _TICK_EPOCH: Final = 621_355_968_000_000_000
 _OWN: Final = frozenset({*OF_THE_BROKER, PARTITION_KEY, SCHEDULED})
 _LIMITED: Final = frozenset({"message_id", "session_id", "partition_key", "reply_to_session_id"})
@@ -121,12 +123,20 @@ def outgoing(sections: Sections) -> Outgoing:
     if sections.delivery_annotations:
         carried["delivery_annotations"] = _others(sections.delivery_annotations)
     present = {name: part for name, part in carried.items() if part}
-    if present:
+    if present.keys() == _ONLY_HEADER:
+        envelope.amqp = _header_text(tuple((name, type(value), value) for name, value in present["header"].items()))
+    elif present:
         envelope.amqp = encode_value(present)
     value = _body(sections, envelope)
     headers = encode_headers(envelope)
     key = envelope.session_id or envelope.partition_key
     return Outgoing(envelope, value, headers, record_size(value, key, headers))
+
+
+@lru_cache(maxsize=256)
+def _header_text(fields: tuple[tuple[str, type[Any], Any], ...]) -> str:
+    """Return the text that carries a header, of names, types and values; applications send the same one with each message."""
+    return encode_value({"header": {name: value for name, _, value in fields}})
 
 
 def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[str, Any]:
