@@ -1,0 +1,1 @@
+"""Programs with Azure's unmodified SDKs, which check kafkabus's gateway."""
