@@ -429,9 +429,9 @@ export const CHECKS = {
       return found.sort();
     };
     same(await names(), ["$Default"], "rules");
-    await manager.createRule("sql", "colour = 'red'", { sqlExpression: "SET mixed = 'purple'" });
+    await manager.createRule("sql", { sqlExpression: "colour = 'red'" }, { sqlExpression: "SET mixed = 'purple'" });
     await manager.createRule("correlation", { subject: "blue", applicationProperties: { size: 5 } });
-    await context.fails(["MessagingEntityAlreadyExists"], () => manager.createRule("sql", "1 = 1"));
+    await context.fails(["MessagingEntityAlreadyExists"], () => manager.createRule("sql", { sqlExpression: "1 = 1" }));
     await manager.deleteRule("$Default");
     await context.fails(["MessagingEntityNotFound"], () => manager.deleteRule("$Default"));
     const rules = {};

@@ -134,7 +134,7 @@ export class Context {
       if (error instanceof CheckError) {
         throw error;
       }
-      const code = isServiceBusError(error) ? error.code : error.code ?? error.name;
+      const code = codeOf(error);
       want(codes.includes(code), `${error.name} ${code} instead of ${codes.join(" or ")}: ${error.message}`);
       return;
     }
@@ -146,6 +146,14 @@ export class Context {
       await client.close();
     }
   }
+}
+
+/** Return the code of an error. The SDK puts codes that it does not list before the text of a general error. */
+function codeOf(error) {
+  if (isServiceBusError(error) && error.code === "GeneralError") {
+    return error.message.split(":")[0];
+  }
+  return error.code ?? error.name;
 }
 
 /** Run checks, some at the same time, and print a line for each; return whether all passed. */
@@ -175,7 +183,8 @@ async function errorOf(check, entity) {
     await Promise.race([alone(check, entity), limit]);
     return "";
   } catch (error) {
-    return `${error.name} ${error.code ?? ""}: ${error.message}`;
+    const all = (error.errors ?? []).map((one) => `; ${one.name} ${one.code ?? ""}: ${one.message}`);
+    return `${error.name} ${error.code ?? ""}: ${error.message}${all.join("")}`;
   } finally {
     clearTimeout(timer);
   }

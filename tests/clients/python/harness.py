@@ -154,7 +154,10 @@ class Context:
         except CheckError:
             raise
         except Exception as error:
-            if not isinstance(error, tuple(getattr(self.sdk.errors, name) for name in names)):
+            wanted = tuple(getattr(self.sdk.errors, name) for name in names)
+            # These are no refusals, though their classes are ServiceBusError's, too.
+            transient = (self.sdk.errors.ServiceBusConnectionError, self.sdk.errors.ServiceBusServerBusyError)
+            if not isinstance(error, wanted) or isinstance(error, transient):
                 raise CheckError(f"{type(error).__name__} instead of {' or '.join(names)}: {error}") from error
         else:
             raise CheckError(f"no error instead of {' or '.join(names)}")
