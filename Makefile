@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-matrix test-fast test-unit campaign check lint types mypy pyright layers lua generated \
+.PHONY: help venv demo test test-all test-matrix test-clients test-fast test-unit campaign check lint types mypy pyright layers lua generated \
 	english commits format generate bench site docs constraints release clean
 
 help: ## list the targets
@@ -37,16 +37,21 @@ PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 MARKS ?= not extended
 
 test: $(READY) ## run all tests that a change must pass (ARGS=... for pytest)
-	$(PYTEST) -m '$(MARKS)' $(ARGS)
+	$(PYTEST) -m '($(MARKS)) and not clients' $(ARGS)
 
 test-all: $(READY) ## run those as well that show again what others show (ARGS=...)
-	KAFKABUS_THOROUGH=1 $(PYTEST) $(ARGS)
+	KAFKABUS_THOROUGH=1 $(PYTEST) -m 'not clients' $(ARGS)
 	$(MAKE) --no-print-directory test-matrix
 
 # The servers of a version are downloaded once, into the user's cache folder.
 test-matrix: $(READY) ## run the contract's core on versions of Kafka and Redis (KAFKA=3.9, REDIS=valkey-8)
 	exec $(BIN)/python -m tests.matrix $(if $(KAFKA),--kafka=$(KAFKA)) $(if $(REDIS),--redis=$(REDIS)) \
 		--numprocesses=$(WORKERS) $(ARGS)
+
+# Needs Node.js, Go, Maven and Java 17; the SDKs come from their registries, into the user's cache folder.
+test-clients: $(READY) ## check the gateway of KAFKABUS_GATEWAY with Azure's SDKs (ARGS=... for pytest)
+	$(BIN)/python -m tests.clients.programs
+	$(BIN)/python -m pytest tests/clients -m clients $(ARGS)
 
 # What starts no server does little but wait.
 test-fast: WORKERS = 14

@@ -146,9 +146,9 @@ CHECKS = {
     "topic-session": Check((Topic((Subscription("all", sessions=True),)),)),
     "rule-manager": Check((_ALL,), ("javascript", "java")),
     "transaction-commit": Check(languages=("java",)),
-    "transaction-rollback": Check(languages=("java",)),
+    "transaction-rollback": Check(_SHORT, ("java",)),
     "transaction-two-entities": Check(_TWO, ("java",)),
-    "transaction-two-entities-rollback": Check(_TWO, ("java",)),
+    "transaction-two-entities-rollback": Check((Queue(lock_s=SHORT_LOCK_S), Queue("-2")), ("java",)),
 }
 """All checks, by name."""
 

@@ -55,8 +55,8 @@ func typed(value any) canonical {
 		return canonical{"null", nil}
 	case bool:
 		return canonical{"boolean", value}
-	case string:
-		return canonical{"string", value}
+	case string: // symbols are shown so, too
+		return canonical{"string|symbol", value}
 	case amqp.Symbol:
 		return canonical{"symbol", string(value)}
 	case []byte:
@@ -141,7 +141,7 @@ func form(message *azservicebus.AMQPAnnotatedMessage) map[string]any {
 		}
 	}
 	var user any
-	if properties.UserID != nil {
+	if len(properties.UserID) > 0 {
 		user = typed(properties.UserID)
 	}
 	return map[string]any{

@@ -453,6 +453,5 @@ export const CHECKS = {
     same(texts(messages), ["blue", "red"], "bodies");
     await context.complete(receiver, messages);
     await context.receiveNothing(receiver);
-    await manager.close();
   },
 };
