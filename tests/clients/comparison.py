@@ -66,7 +66,9 @@ def _same_body(before: Typed, after: Typed) -> bool:
 
 def same(before: Typed, after: Typed) -> bool:
     """Tell whether two values in canonical form can be the same: of a type that both allow, and with the same content."""
-    if "described" in (before[0], after[0]) and (before[0] != after[0] or isinstance(before[1], str) or isinstance(after[1], str)):
+    if "described" in (before[0], after[0]) and (
+        before[0] != after[0] or isinstance(before[1], str) or isinstance(after[1], str)
+    ):
         # Some SDKs show the value alone, and some convert it.
         return True
     kinds = {*before[0].split("|")} & {*after[0].split("|")}

@@ -1,6 +1,7 @@
 """The checks that each program of this folder runs, and the entities that a check needs.
 
-A check's entity has the check's name after the prefix of the program: ``go-send-one``. Some checks need a second one, ``go-NAME-2``.
+A check's entity has the check's name after the prefix of the program: ``go-send-one``. Some checks need a second one:
+``go-NAME-2``.
 
 ``python -m tests.clients.entities CONNECTION_STRING PREFIX LANGUAGE`` creates all that a program needs.
 """
@@ -82,6 +83,7 @@ class Check(NamedTuple):
     languages: tuple[str, ...] = LANGUAGES
 
 
+_PLAIN = Queue()
 _SESSIONS = (Queue(sessions=True),)
 _SHORT = (Queue(lock_s=SHORT_LOCK_S),)
 _TWO = (Queue(), Queue("-2"))
@@ -175,7 +177,7 @@ def create(administration: ServiceBusAdministrationClient, prefix: str, names: I
                 _create_topic(administration, path, entity)
 
 
-def create_queue(administration: ServiceBusAdministrationClient, name: str, queue: Queue = Queue()) -> None:
+def create_queue(administration: ServiceBusAdministrationClient, name: str, queue: Queue = _PLAIN) -> None:
     """Create a partitioned queue.
 
     Args:
@@ -207,7 +209,7 @@ def main(arguments: Sequence[str], say: Callable[[str], object] = sys.stdout.wri
 
     Args:
         arguments: kafkabus's connection string, the prefix, and the language.
-        say: Where to write what was done.
+        say: The function that writes what was done.
 
     Returns:
         The exit status.

@@ -30,7 +30,7 @@ class Program(NamedTuple):
         name: Its name, which begins the names of its entities.
         language: Its language.
         command: Its command line, without arguments.
-        folder: Where it runs.
+        folder: The folder in which it runs.
     """
 
     name: str

@@ -23,7 +23,7 @@ from tests.clients.programs import Program, own_program, programs
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(900)]
 
 PROGRAMS = {program.name: program for program in programs()}
-TYPED = [own_program(), *(program for name, program in PROGRAMS.items() if name in {"python-7.15.0", "javascript", "go", "java"})]
+TYPED = [own_program(), *(PROGRAMS[name] for name in ("python-7.15.0", "javascript", "go", "java"))]
 """The programs that exchange messages of every type."""
 
 KNOWN = {
@@ -67,7 +67,7 @@ def _outcomes(name: str, gateway: str, namespace: str) -> dict[str, dict[str, An
 
 
 @pytest.mark.parametrize(("name", "check"), _cases())
-def test_an_sdk_works(name: str, check: str):
+def test_an_sdk_works(name: str, check: str) -> None:
     """A check passes with an SDK."""
     outcome = _outcomes(name, _variable("KAFKABUS_GATEWAY"), _variable("KAFKABUS_CONNECTION_STRING"))[check]
     if check in KNOWN:
@@ -78,7 +78,7 @@ def test_an_sdk_works(name: str, check: str):
 
 @pytest.mark.parametrize("receiver", TYPED, ids=lambda program: program.name)
 @pytest.mark.parametrize("sender", TYPED, ids=lambda program: program.name)
-def test_a_message_comes_with_its_types(sender: Program, receiver: Program):
+def test_a_message_comes_with_its_types(sender: Program, receiver: Program) -> None:
     """A message that any SDK sends is the same for the SDK that receives it, as far as both show the types of values."""
     gateway, namespace = _variable("KAFKABUS_GATEWAY"), _variable("KAFKABUS_CONNECTION_STRING")
     queue = f"types-{sender.name}-{receiver.name}-{uuid.uuid4().hex[:6]}"

@@ -21,7 +21,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.clients.python", description=__doc__)
     parser.add_argument("--sdk", default="azure.servicebus", help="the package")
     parser.add_argument("--asyncio", action="store_true", help="its asyncio half")
-    parser.add_argument("what", nargs="*", help="checks (default: all), or send-types QUEUE, or receive-types QUEUE COUNT")
+    parser.add_argument(
+        "what", nargs="*", help="checks (default: all), or send-types QUEUE, or receive-types QUEUE COUNT"
+    )
     options = parser.parse_args()
     sdk = Sdk(options.sdk, options.asyncio, os.environ["CONNECTION_STRING"], os.environ.get("PREFIX", "python-"))
     match options.what:
@@ -33,7 +35,11 @@ def main() -> int:
             return 0
         case names:
             # 7.14 lists no sessions.
-            able = {name for name in CHECKS if name != "session-list" or hasattr(sdk.ServiceBusClient, "list_queue_sessions")}
+            able = {
+                name
+                for name in CHECKS
+                if name != "session-list" or hasattr(sdk.ServiceBusClient, "list_queue_sessions")
+            }
             return 0 if run(sdk, {name: CHECKS[name] for name in names or CHECKS if name in able}) else 1
 
 

@@ -9,7 +9,8 @@ import json
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -52,8 +53,12 @@ class Blocking:
         if not callable(attribute):
             return attribute
         if name in _MAKES_HANDLE:
-            return lambda *arguments, **options: Blocking(attribute(*arguments, **options))
-        return lambda *arguments, **options: asyncio.to_thread(attribute, *arguments, **options)
+            return partial(_blocking, attribute)
+        return partial(asyncio.to_thread, attribute)
+
+
+def _blocking(make: Callable[..., Any], *arguments: Any, **options: Any) -> Blocking:
+    return Blocking(make(*arguments, **options))
 
 
 class Sdk:
@@ -83,14 +88,14 @@ class Sdk:
         client = self._clients.ServiceBusClient.from_connection_string(
             self.connection_string, retry_total=1, retry_backoff_factor=0.1
         )
-        return client if self._asyncio_half else Blocking(client)  # type: ignore[no-any-return,return-value]
+        return client if self._asyncio_half else Blocking(client)  # type: ignore[return-value]
 
     async def session_ids(self, client: ServiceBusClient, queue: str) -> list[str]:
         """Return the ids of a queue's sessions."""
         if self._asyncio_half:
             return [session async for session in client.list_queue_sessions(queue)]
         blocking: Any = client
-        return await asyncio.to_thread(lambda: list(blocking._subject.list_queue_sessions(queue)))  # noqa: SLF001
+        return await asyncio.to_thread(lambda: list(blocking._subject.list_queue_sessions(queue)))
 
 
 class Context:
@@ -147,7 +152,7 @@ class Context:
             want(not messages, f"{len(messages)} messages are left")
 
     @contextlib.asynccontextmanager
-    async def raises(self, *names: str) -> AsyncIterator[None]:
+    async def raises(self, *names: str) -> AsyncGenerator[None]:
         """Fail unless the block raises one of the SDK's errors."""
         try:
             yield

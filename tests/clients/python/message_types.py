@@ -1,6 +1,7 @@
 """Messages with every type that the Python SDK can write, and messages as the SDK shows them, in canonical form.
 
-A value is a pair of its AMQP type and its content. If the SDK does not tell types apart, the first has each of them: ``int|long``.
+A value is a pair of its AMQP type and its content. If the SDK does not tell types apart, the first has each of them, as in
+``int|long``.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _base64(value: bytes) -> str:
 
 
 _FORMS: tuple[tuple[Any, Callable[[Any], list[Any]]], ...] = (
-    (type(None), lambda value: ["null", None]),
+    (type(None), lambda value: ["null", value]),
     (bool, lambda value: ["boolean", value]),
     (int, lambda value: [_INTEGERS, str(value)]),
     (float, lambda value: ["double|float", repr(value)]),
