@@ -49,7 +49,7 @@ test-matrix: $(READY) ## run the contract's core on versions of Kafka and Redis 
 		--numprocesses=$(WORKERS) $(ARGS)
 
 # Needs Node.js, Go, Maven and Java 17; the SDKs come from their registries, into the user's cache folder.
-test-clients: $(READY) ## check the gateway of KAFKABUS_GATEWAY with Azure's SDKs (ARGS=... for pytest)
+test-clients: $(READY) ## check the gateway with Azure's SDKs in other languages (ARGS=... for pytest)
 	$(BIN)/python -m tests.clients.programs
 	$(BIN)/python -m pytest tests/clients -m clients $(ARGS)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BUSY = (
     "tests/containers/",
+    "tests/clients/",
     "tests/spark/",
     "tests/faults/",
     "tests/integration/test_cli.py",
@@ -32,6 +33,7 @@ BUSY = (
     "tests/integration/facade/test_forwarded.py",
     "tests/integration/facade/test_kafka_rights.py",
     "tests/integration/clusters/",
+    "tests/integration/gateway/test_command.py",
     "tests/integration/test_doctor.py",
 )
 """Tests that start servers of their own, or Spark: folders and files, the longest first."""

@@ -96,19 +96,24 @@ def own_program() -> Program:
 
 def install() -> None:
     """Install all programs; what is there already is only brought up to date."""
-    for version in PYTHON_SDKS:
-        _install_python(version)
+    install_python()
     _call(["npm", "install", "--no-audit", "--no-fund", "--prefer-offline"], _sources("javascript"))
     _call(["go", "build", "-o", "clients", "."], _sources("go"))
     _call(["mvn", "--batch-mode", "--quiet", "process-classes"], _sources("java"))
 
 
-def _install_python(version: str) -> None:
-    interpreter = _python(version)
-    if not Path(interpreter).exists():
-        _call([sys.executable, "-m", "venv", str(Path(interpreter).parents[1])], REPOSITORY)
-    packages = [f"azure-servicebus=={version}", "azure-core[aio]==1.41.0"]
-    _call([interpreter, "-m", "pip", "install", "--quiet", *packages], REPOSITORY)
+def install_python() -> None:
+    """Install the programs in Python, unless they are there."""
+    for version in PYTHON_SDKS:
+        interpreter = _python(version)
+        home_of_it = Path(interpreter).parents[1]
+        done = home_of_it / "installed"
+        if done.exists():
+            continue
+        _call([sys.executable, "-m", "venv", "--clear", str(home_of_it)], REPOSITORY)
+        packages = [f"azure-servicebus=={version}", "azure-core[aio]==1.41.0"]
+        _call([interpreter, "-m", "pip", "install", "--quiet", *packages], REPOSITORY)
+        done.touch()
 
 
 def _sources(language: str) -> Path:

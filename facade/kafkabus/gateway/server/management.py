@@ -7,6 +7,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
@@ -21,7 +22,7 @@ from kafkabus.gateway.server.rules import described_rule, filter_of
 from kafkabus.gateway.server.settlements import disposition_of, texts
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
-from kafkabus_mapping.numbers import LockToken
+from kafkabus_mapping.numbers import LockToken, split_sequence_number
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
@@ -71,7 +72,7 @@ class ManagementNode(RequestNode):
     def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
         super().__init__(peer, link)
         self._path = path
-        self._receivers: dict[str | bool, ServiceBusReceiver] = {}
+        self._receivers: dict[bool, ServiceBusReceiver] = {}
         self._own_sender: ServiceBusSender | None = None
         self._operations: dict[str, _Operation] = {
             "renew-lock": self._renew_lock,
@@ -133,18 +134,27 @@ class ManagementNode(RequestNode):
 
     # Messages.
 
-    def _receiver(self, body: Mapping[str, Any], *, takes: bool = False) -> ServiceBusReceiver:
-        """Return the receiver of the session that a request names, or one without a session.
+    def _receiver(self, session_id: str | None = None, *, takes: bool = False) -> ServiceBusReceiver:
+        """Return the receiver of a session, or one without a session.
 
         Raises:
             AmqpError: The client has no receiver of that session.
         """
-        session_id = body.get("session-id")
         if session_id is not None:
             return self._session_node(session_id).receiver
         if takes not in self._receivers:
             self._receivers[takes] = self.peer.gateway.receiver(self._path, takes=takes)
         return self._receivers[takes]
+
+    def _session_id(self, request: Request, body: Mapping[str, Any]) -> str | None:
+        """Return the session that a request is for: named by itself, or that of the link which it names."""
+        if body.get("session-id") is not None:
+            return _text(body, "session-id")
+        name = request.options.get("associated-link-name")
+        for link, node in self.peer.nodes.items():
+            if name is not None and link.attach.name == name and isinstance(node, ReceiverNode):
+                return None if node.session is None else node.session.session_id
+        return None
 
     def _session_node(self, session_id: object) -> ReceiverNode:
         for node in self.peer.nodes.values():
@@ -170,7 +180,7 @@ class ManagementNode(RequestNode):
 
     async def _renew_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        messages, receiver = await self._held(body), self._receiver({})
+        messages, receiver = await self._held(body), self._receiver()
         until = [await receiver.renew_message_lock(message) for message in messages]
         return 200, {"expirations": Array(until)}
 
@@ -179,29 +189,26 @@ class ManagementNode(RequestNode):
         transaction = None if request.transaction is None else self.peer.transactions.find(request.transaction)
         gateway = self.peer.gateway
         entity = await gateway.entity(self._path)
-        await settlement.apply(gateway.context, entity, self._receiver({}), messages, transaction)
+        await settlement.apply(gateway.context, entity, self._receiver(), messages, transaction)
         return 200, None
 
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
         count = min(_number(body, "message-count", 1), MOST_PEEKED)
         first = max(1, _number(body, "from-sequence-number", 0))
-        session_id = body.get("session-id")
-        receiver = self.peer.gateway.receiver(self._path) if session_id is None else self._receiver(body)
-        try:
-            messages = await receiver.peek_messages(count, sequence_number=first)
-        finally:
-            if session_id is None:
-                await receiver.close()
+        entity, session_id = await self.peer.gateway.entity(self._path), self._session_id(request, body)
+        peeker = MessagePeeker()
+        if session_id is not None:
+            peeker.keep_to(session_id)
+        place = split_sequence_number(first)
+        messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, count)
         if not messages:
             return NO_CONTENT, None
         return 200, {"messages": [{"message": stored(message)} for message in messages]}
 
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
         numbers = _numbers(body, "sequence-numbers", int)
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        receiver = self._receiver(body, takes=takes)
+        receiver = self._receiver(self._session_id(request, body), takes=takes)
         messages = await receiver.receive_deferred_messages(numbers)
         shown: list[dict[str, Any]] = []
         for message in messages:
@@ -212,7 +219,7 @@ class ManagementNode(RequestNode):
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
         before = body.get("enqueued-time-utc")
-        receiver = self._receiver({})
+        receiver = self._receiver()
         count = await receiver.purge_messages(before_enqueue_time_utc=before if isinstance(before, datetime) else None)
         return (200, {"message-count": Int(count)}) if count else (NO_CONTENT, None)
 

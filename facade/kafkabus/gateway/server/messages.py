@@ -251,7 +251,7 @@ def stored(message: ServiceBusReceivedMessage, *, token: uuid.UUID | None = None
         if token is not None:
             annotations[Symbol("x-opt-lock-token")] = token
         parts.append(encode_sections(Sections(delivery_annotations=annotations))[: -len(_NO_BODY)])
-    parts.append(_annotations(message, envelope, carried))
+    parts.append(_annotations(message, envelope, carried, tells_lock=token is not None))
     parts.append(_properties(envelope, carried))
     parts.append(_shown_properties(envelope, carried))
     parts.append(_encoded_body(message, envelope))
@@ -285,7 +285,9 @@ def _header(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Map
     return _section(HEADER, [_field(name, values[name]) for name in HEADER_FIELDS])
 
 
-def _annotations(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+def _annotations(
+    message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any], *, tells_lock: bool
+) -> bytes:
     delivery, number = message._delivery, message.sequence_number
     shown: dict[Any, Any] = {
         _ENQUEUED_TIME: Milliseconds(message._record.timestamp()[1]),
@@ -295,7 +297,8 @@ def _annotations(message: ServiceBusReceivedMessage, envelope: Envelope, carried
         else envelope.enqueued_sequence_number,
         _MESSAGE_STATE: Int(message.state),
     }
-    if delivery.lease and not delivery.session:
+    if delivery.lease and (tells_lock or not delivery.session):
+        # Java's client needs it of a message of a session that it asked for by its number.
         shown[_LOCKED_UNTIL] = Milliseconds(message._lock_until)
     if envelope.partition_key is not None:
         shown[_PARTITION_KEY] = envelope.partition_key

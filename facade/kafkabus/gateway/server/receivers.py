@@ -58,6 +58,9 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MOST_FRAMES_WAITING: Final = 200
 """How many frames may wait for the client's window before no more messages are claimed."""
 
+LOCK_SLACK: Final = 0.05
+"""How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
+
 _NONE: Final = object()
 
 
@@ -81,6 +84,7 @@ class ReceiverNode(BaseNode):
         self._receiver: ServiceBusReceiver | None = None
         self._takes = link.attach.snd_settle_mode == SETTLED
         self._pump: asyncio.Task[None] | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._claim: asyncio.Task[list[ServiceBusReceivedMessage]] | None = None
         self._claimed_at = 0.0
         self._wanted = asyncio.Event()
@@ -144,7 +148,15 @@ class ReceiverNode(BaseNode):
                 properties={LOCKED_UNTIL: None if until is None else to_ticks(until)},
                 max_message_size=self.peer.engine.limits.message_bytes,
             )
+            self._watch = self.peer.start(self._watch_session(session))
         self._pump = self.peer.start(self._run())
+
+    async def _watch_session(self, session: ServiceBusSession) -> None:
+        """Detach the link when the session's lock has ended."""
+        while (left := session._seconds_left()) > 0:  # noqa: ASYNC110 - the lock may be renewed meanwhile
+            await asyncio.sleep(left + LOCK_SLACK)
+        if self.link.is_attached:
+            self.peer.detach(self.link, told(session._lost(), self.path))
 
     async def _check_sessions(self, in_session: bool) -> None:
         """Check that the client asks for a session where there are sessions, and only there.
@@ -329,9 +341,10 @@ class ReceiverNode(BaseNode):
         """End the link: a session is given up; other messages stay locked as long as their locks last."""
         if self._settler is not None:
             await asyncio.wait([self._settler])
-        if self._pump is not None and not self._pump.done() and self._pump is not asyncio.current_task():
-            self._pump.cancel()
-            await asyncio.wait([self._pump])
+        for task in (self._watch, self._pump):
+            if task is not None and not task.done():
+                task.cancel()
+                await asyncio.wait([task])
         if self._receiver is not None:
             await self._receiver.close()
 
