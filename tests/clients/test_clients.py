@@ -119,7 +119,7 @@ def test_the_sdks_for_python_work(addresses: Addresses) -> None:
     names = [program.name for program in PROGRAMS.values() if program.language == "python"]
     install_python()
     with ThreadPoolExecutor(len(names)) as pool:
-        found = dict(zip(names, pool.map(lambda name: _outcomes(name, addresses), names), strict=True))
+        found = dict(zip(names, pool.map(_outcomes, names, [addresses] * len(names)), strict=True))
     wrong = {
         f"{name} {check}": line["error"]
         for name, lines in found.items()

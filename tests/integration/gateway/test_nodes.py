@@ -580,6 +580,18 @@ async def test_a_silent_link_is_detached_when_its_session_lock_ends(
     assert caught.value.condition == c.SESSION_LOCK_LOST
 
 
+async def test_a_session_that_another_link_has_locked_since_is_not_that_of_the_first(client: AmqpClient) -> None:
+    """A client that has lost a session does not renew the lock of another of its own receivers."""
+    first = await client.receiver("s", 1, filters={SESSION_FILTER: "A"})
+    await first.detach()
+    await client.receiver("s", 2, filters={SESSION_FILTER: "A"})
+    name = {"session-id": "A"}
+    lost = (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "renew-session-lock", name, "s", of_link="link-1") == lost
+    assert await operation(client, "get-session-state", name, "s", of_link="link-1") == lost
+    assert (await operation(client, "renew-session-lock", name, "s", of_link="link-2"))[0] == 200
+
+
 async def test_a_request_may_name_the_link_of_its_session(client: AmqpClient) -> None:
     """Go's client does, in place of the session. Messages of all sessions are peeked without either."""
     sender = await client.sender("s")

@@ -134,43 +134,36 @@ class ManagementNode(RequestNode):
 
     # Messages.
 
-    def _receiver(self, session_id: str | None = None, *, takes: bool = False) -> ServiceBusReceiver:
-        """Return the receiver of a session, or one without a session.
-
-        Raises:
-            AmqpError: The client has no receiver of that session.
-        """
-        if session_id is not None:
-            return self._session_node(session_id).receiver
+    def _receiver(self, node: ReceiverNode | None = None, *, takes: bool = False) -> ServiceBusReceiver:
+        """Return the receiver of a session's link, or one without a session."""
+        if node is not None:
+            return node.receiver
         if takes not in self._receivers:
             self._receivers[takes] = self.peer.gateway.receiver(self._path, takes=takes)
         return self._receivers[takes]
 
-    def _session_id(self, request: Request, body: Mapping[str, Any]) -> str | None:
-        """Return the session that a request is for: named by itself, or that of the link which it names."""
-        if body.get("session-id") is not None:
-            return _text(body, "session-id")
-        name = request.options.get("associated-link-name")
+    def _node(self, request: Request, body: Mapping[str, Any]) -> ReceiverNode | None:
+        """Return the node of the session that a request is for, by the link or the session that it names; None without one.
+
+        Raises:
+            AmqpError: The client has no receiver of that session, or that link is gone: another link of the client may have
+                locked the session since.
+        """
+        wanted, name = body.get("session-id"), request.options.get("associated-link-name")
         for link, node in self.peer.nodes.items():
-            if name is not None and link.attach.name == name and isinstance(node, ReceiverNode):
-                return None if node.session is None else node.session.session_id
-        return None
-
-    def _session_node(self, session_id: object) -> ReceiverNode:
-        for node in self.peer.nodes.values():
-            if isinstance(node, ReceiverNode) and node.path.key == self._path.key:
-                session = node.session
-                if session is not None and session.session_id == session_id:
+            if isinstance(node, ReceiverNode) and node.path.key == self._path.key and node.session is not None:
+                found = node.session.session_id
+                if link.attach.name == name if name is not None else found == wanted:
                     return node
-        raise AmqpError(
-            c.SESSION_LOCK_LOST, f"this connection has no receiver of session {session_id!r} of {self._path}"
-        )
+        if wanted is None:
+            return None
+        raise AmqpError(c.SESSION_LOCK_LOST, f"this connection has no receiver of session {wanted!r} of {self._path}")
 
-    def _session(self, body: Mapping[str, Any]) -> ServiceBusSession:
-        session = self._session_node(body.get("session-id")).session
-        if session is None:
-            raise AmqpError(c.INTERNAL_ERROR, "the session's link is closed")
-        return session
+    def _session(self, request: Request, body: Mapping[str, Any]) -> ServiceBusSession:
+        node = self._node(request, body)
+        if node is None or node.session is None:
+            raise AmqpError(c.ARGUMENT_ERROR, "session-id is missing")
+        return node.session
 
     async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
         """Return the messages that a request names by their lock tokens."""
@@ -195,10 +188,10 @@ class ManagementNode(RequestNode):
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count = min(_number(body, "message-count", 1), MOST_PEEKED)
         first = max(1, _number(body, "from-sequence-number", 0))
-        entity, session_id = await self.peer.gateway.entity(self._path), self._session_id(request, body)
-        peeker = MessagePeeker()
-        if session_id is not None:
-            peeker.keep_to(session_id)
+        entity, node, peeker = await self.peer.gateway.entity(self._path), self._node(request, body), MessagePeeker()
+        session = None if node is None else node.session
+        if session is not None and session.session_id is not None:
+            peeker.keep_to(session.session_id)
         place = split_sequence_number(first)
         messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, count)
         if not messages:
@@ -208,7 +201,7 @@ class ManagementNode(RequestNode):
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
         numbers = _numbers(body, "sequence-numbers", int)
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        receiver = self._receiver(self._session_id(request, body), takes=takes)
+        receiver = self._receiver(self._node(request, body), takes=takes)
         messages = await receiver.receive_deferred_messages(numbers)
         shown: list[dict[str, Any]] = []
         for message in messages:
@@ -259,16 +252,13 @@ class ManagementNode(RequestNode):
     # Sessions.
 
     async def _renew_session_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        return 200, {"expiration": await self._session(body).renew_lock()}
+        return 200, {"expiration": await self._session(request, body).renew_lock()}
 
     async def _get_state(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        return 200, {"session-state": await self._session(body).get_state()}
+        return 200, {"session-state": await self._session(request, body).get_state()}
 
     async def _set_state(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        await self._session(body).set_state(body.get("session-state"))
+        await self._session(request, body).set_state(body.get("session-state"))
         return 200, None
 
     async def _sessions(self, request: Request, body: Mapping[str, Any]) -> _Result:
