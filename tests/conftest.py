@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 
 # These modules come first, because others import them and pytest has its own way of importing them.
 pytest_plugins = (
+    "tests.failures",
     "tests.hangs",
     "tests.no_skips",
     "tests.no_secrets",

@@ -1,0 +1,30 @@
+"""A pytest plugin that tells of a failure when it happens: a run that is cut off has no summary."""
+
+from __future__ import annotations
+
+import pytest
+
+_LINES = 15
+"""How many lines of a failure are told at once; pytest's summary has all."""
+
+
+class _Teller:
+    def __init__(self, terminal: pytest.TerminalReporter) -> None:
+        self._terminal = terminal
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Tell of a failure."""
+        if report.failed:
+            self._terminal.line("")
+            self._terminal.write_line(f"FAILED {report.nodeid} ({report.when}, {report.duration:.1f} s)")
+            for line in report.longreprtext.splitlines()[-_LINES:]:
+                self._terminal.write_line(f"  {line}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Tell where pytest tells the rest: not in the workers of pytest-xdist."""
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(_Teller(terminal))
