@@ -11,7 +11,9 @@ from pathlib import Path
 
 PROCESSES = multiprocessing.get_context("forkserver")
 """The context that starts the processes."""
-PROCESSES.set_forkserver_preload(["tests.faults.party", "kafkabus.cli", "kafkabus.management"])
+PROCESSES.set_forkserver_preload(
+    ["tests.faults.party", "tests.faults.amqp_party", "kafkabus.cli", "kafkabus.management"]
+)
 
 
 def run_command(

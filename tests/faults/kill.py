@@ -44,6 +44,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from itertools import pairwise
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
@@ -54,10 +55,12 @@ from rich.console import Console
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
+from kafkabus.embedded.gateway import GatewayPorts
 from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
 from tests.clock import step
+from tests.faults import amqp_party
 from tests.faults.party import (
     FLOWS,
     LIFE,
@@ -72,6 +75,7 @@ from tests.faults.party import (
     take_part,
 )
 from tests.integration.embedded.serving import kill
+from tests.ports import free_ports
 from tests.processes import PROCESSES
 from tests.servers import scratch_folder
 
@@ -100,8 +104,12 @@ PATIENCE = 120.0
 """For how long, in seconds, senders may take for that, despite the kills. Remaining messages may take as long to come."""
 CHANCE = 10.0
 """For how long, in seconds, receivers go on when senders have ended; messages that they leave are received afterwards."""
-MORE_VICTIMS = {"forgetting": ("emptied", "emptied", "older", "older"), "clocks": ("clock",) * 4}
-"""More faults of Redis in some flows."""
+MORE_VICTIMS = {
+    "forgetting": ("emptied", "emptied", "older", "older"),
+    "clocks": ("clock",) * 4,
+    "amqp": ("gateway", "gateway"),
+}
+"""More faults of Redis in some flows, and of the gateway."""
 HOUR = 3600.0
 """By how much, in seconds, Redis's clock is wrong."""
 WRITTEN_WITHIN = 30.0
@@ -123,9 +131,10 @@ CASES = [
     (5, "subscribing"),
     (0, "ruling"),
     (0, "forgetting"),
+    (0, "amqp"),
 ]
 """Number of sessions, and flow: the cases that run for every change."""
-MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks")]
+MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks"), (5, "amqp")]
 """More cases, which ``make test-all`` and ``make campaign`` run as well."""
 
 
@@ -135,6 +144,11 @@ class Ground(Protocol):
     @property
     def connection_string(self) -> str:
         """The connection string of the namespace ``NAMESPACE``."""
+        ...
+
+    @property
+    def amqp_port(self) -> int:
+        """The gateway's port; 0 if there is none."""
         ...
 
     @property
@@ -165,6 +179,7 @@ class Party:
     number: int
     folder: Path
     connection_string: str
+    amqp_port: int
     sessions: int
     flow: str
     life: int = 0
@@ -177,11 +192,13 @@ class Party:
         name = f"{self.role}{self.number}.{self.life}"
         self.files.append(self.folder / name)
         self.files[-1].touch()
-        self.process = PROCESSES.Process(
-            target=take_part,
-            args=(self.files[-1], self.role, self.connection_string, self.entity, name, self.sessions, self.flow),
-            daemon=True,
+        rest = (self.entity, name, self.sessions)
+        target = (
+            partial(amqp_party.take_part, self.files[-1], self.role, self.amqp_port, *rest)
+            if self.flow == "amqp"
+            else partial(take_part, self.files[-1], self.role, self.connection_string, *rest, self.flow)
         )
+        self.process = PROCESSES.Process(target=target, daemon=True)
         self.process.start()
 
     @property
@@ -443,9 +460,11 @@ class Embedded:
 
     Attributes:
         runtime: The servers.
+        amqp_port: The gateway's port; 0 if there is none.
     """
 
     runtime: EmbeddedRuntime
+    amqp_port: int = field(default=0, kw_only=True)
 
     @property
     def connection_string(self) -> str:
@@ -476,9 +495,10 @@ class Embedded:
 def servers(brokers: int = 1) -> Generator[Embedded]:
     """The servers of any number of runs."""
     data = scratch_folder()
+    amqp, http = free_ports(2)
     try:
-        with EmbeddedRuntime(data, namespace=NAMESPACE, brokers=brokers) as runtime:
-            yield Embedded(runtime)
+        with EmbeddedRuntime(data, namespace=NAMESPACE, brokers=brokers, gateway=GatewayPorts(amqp, http)) as runtime:
+            yield Embedded(runtime, amqp_port=amqp)
     finally:
         shutil.rmtree(data, ignore_errors=True)
 
@@ -573,12 +593,12 @@ def _run_once(
 ) -> Count:
     began = time.monotonic()
     parties = [
-        Party(role, number, journals, runtime.connection_string, sessions, flow)
+        Party(role, number, journals, runtime.connection_string, runtime.amqp_port, sessions, flow)
         for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
         for number in ((1, 2, 3, 4) if flow in SUBSCRIBING and role == "receive" else (1, 2))
     ]
     if flow in SUBSCRIBING:
-        parties.append(Party("rule", 1, journals, runtime.connection_string, sessions, flow))
+        parties.append(Party("rule", 1, journals, runtime.connection_string, runtime.amqp_port, sessions, flow))
     try:
         for party in parties:
             party.start()

@@ -34,7 +34,7 @@ from kafkabus_mapping.names import split_subscription
 
 FLOWS = (
     *("plain", "detecting", "scheduling", "forwarding", "hopping", "looping", "transactions", "subscribing", "ruling"),
-    *("renewing", "forgetting", "clocks"),
+    *("renewing", "forgetting", "clocks", "amqp"),
 )
 """The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
 TIMED = {"forgetting", "clocks"}
@@ -235,6 +235,14 @@ def take(
         tell("done", *copies)
 
 
+@contextmanager
+def output_to(output: Path) -> Generator[None]:
+    """Have ``tell`` write to a file, and nothing be written elsewhere."""
+    with output.open("w") as sys.stdout, Path(os.devnull).open("w") as sys.stderr:
+        os.dup2(sys.stderr.fileno(), 2)
+        yield
+
+
 def take_part(
     output: Path, role: str, connection_string: str, entity: str, name: str, sessions: int, flow: str
 ) -> None:
@@ -249,18 +257,16 @@ def take_part(
         sessions: How many sessions messages have; 0: none.
         flow: One of ``FLOWS``.
     """
-    with output.open("w") as sys.stdout, Path(os.devnull).open("w") as sys.stderr:
-        os.dup2(sys.stderr.fileno(), 2)
-        with ServiceBusClient.from_connection_string(connection_string) as client:
-            if role == "send":
-                send(client, entity, name, sessions, flow)
-            elif role == "move":
-                move(client, entity)
-            elif role == "rule":
-                change_rule(connection_string, entity)
-            elif sessions:
-                receive_sessions(client, entity)
-            elif flow == "renewing":
-                receive_and_renew(client, entity)
-            else:
-                receive(client, entity)
+    with output_to(output), ServiceBusClient.from_connection_string(connection_string) as client:
+        if role == "send":
+            send(client, entity, name, sessions, flow)
+        elif role == "move":
+            move(client, entity)
+        elif role == "rule":
+            change_rule(connection_string, entity)
+        elif sessions:
+            receive_sessions(client, entity)
+        elif flow == "renewing":
+            receive_and_renew(client, entity)
+        else:
+            receive(client, entity)
