@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -58,15 +58,16 @@ class Rabbit:
 
     Attributes:
         version: The version of RabbitMQ.
+        port: Its port.
     """
 
     def __init__(self, port: int, version: str) -> None:
         self.version = version
-        self._port = port
+        self.port = port
 
     def connect(self) -> pika.BlockingConnection:
         """Return a connection, which the caller closes."""
-        return _connect(self._port)
+        return _connect(self.port)
 
     def fill(self, queue: str, messages: int) -> None:
         """Create a quorum queue and store messages of 1 KB in it, durably."""
@@ -86,19 +87,20 @@ class Rabbit:
 
 
 @contextmanager
-def running_rabbit(programs: RabbitPrograms, folder: Path) -> Generator[Rabbit]:
+def running_rabbit(programs: RabbitPrograms, folder: Path, *plugins: str) -> Generator[Rabbit]:
     """Start RabbitMQ and the port mapper that Erlang needs, and stop both afterwards.
 
     Args:
         programs: The programs to run RabbitMQ with.
         folder: A new folder for its data and logs.
+        *plugins: Plugins to enable.
 
     Raises:
         RuntimeError: RabbitMQ ended, or did not serve in time; the error quotes its log.
     """
     folder.mkdir(parents=True)
     ports = _free_ports(3)
-    environment = _environment(folder, *ports)
+    environment = _environment(folder, plugins, *ports)
     with (
         (folder / "rabbitmq.out").open("wb") as output,
         # A private port mapper, so that none outlives the run.
@@ -108,10 +110,12 @@ def running_rabbit(programs: RabbitPrograms, folder: Path) -> Generator[Rabbit]:
         yield _await(server, ports[0], folder / "rabbitmq.out")
 
 
-def _environment(folder: Path, port: int, distribution_port: int, mapper_port: int) -> dict[str, str]:
+def _environment(
+    folder: Path, plugins: Sequence[str], port: int, distribution_port: int, mapper_port: int
+) -> dict[str, str]:
     for name in ("rabbitmq.conf", "rabbitmq-env.conf"):
         (folder / name).touch()
-    (folder / "enabled_plugins").write_text("[].\n")
+    (folder / "enabled_plugins").write_text(f"[{','.join(plugins)}].\n")
     return {
         "PATH": os.environ["PATH"],
         "LANG": "C.UTF-8",

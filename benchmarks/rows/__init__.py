@@ -12,6 +12,7 @@ from benchmarks.rows.command_line import command_line
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
 from benchmarks.rows.emulator import emulator
+from benchmarks.rows.gateway import gateway
 from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
 from benchmarks.rows.processor_time import processor_time
@@ -40,6 +41,7 @@ WORKS: Mapping[str, Work] = {
     "duplicates": duplicates,
     "receive": receive_and_complete,
     "rabbitmq": rabbitmq,
+    "gateway": gateway,
     "delete": receive_and_delete,
     "sessions": sessions,
     "scheduled": enqueue_scheduled,
