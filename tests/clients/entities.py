@@ -18,6 +18,8 @@ from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationC
 LANGUAGES = ("python", "javascript", "go", "java")
 SHORT_LOCK_S = 5.0
 """The shortest lock that Service Bus knows, for checks in which a lock has to end."""
+RENEWED_LOCK_S = 10.0
+"""A short lock that a client on a busy machine renews in time."""
 
 
 class Queue(NamedTuple):
@@ -109,7 +111,7 @@ CHECKS = {
     "peek": Check(),
     "schedule": Check(),
     "schedule-cancel": Check(),
-    "renew-lock": Check(_SHORT),
+    "renew-lock": Check((Queue(lock_s=RENEWED_LOCK_S),)),
     "lock-lost": Check(_SHORT),
     "processor": Check(languages=("javascript", "java")),
     "unknown-queue": Check(()),
@@ -121,7 +123,7 @@ CHECKS = {
     "session-held": Check(_SESSIONS),
     "session-defer": Check(_SESSIONS),
     "session-peek": Check(_SESSIONS),
-    "session-renew-lock": Check((Queue(sessions=True, lock_s=SHORT_LOCK_S),)),
+    "session-renew-lock": Check((Queue(sessions=True, lock_s=RENEWED_LOCK_S),)),
     "session-lock-lost": Check((Queue(sessions=True, lock_s=SHORT_LOCK_S),)),
     "session-required": Check(_SESSIONS),
     "session-unsupported": Check(),
