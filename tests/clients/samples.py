@@ -13,9 +13,9 @@ import shutil
 import socket
 import subprocess
 import sys
-import tarfile
 import threading
 import time
+import venv
 from collections.abc import Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -31,8 +31,9 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
-from tests.clients.programs import PYTHON_SDKS, home
+from tests.clients.programs import home
 from tests.servers import scratch_folder
+from tools.run_samples import VERSION, fetch
 
 HOST = "localhost"
 PATIENCE_S = 600.0
@@ -74,23 +75,16 @@ class Outcome(NamedTuple):
 
 def install() -> tuple[Path, Path]:
     """Install azure-servicebus, its samples and what they import; return the interpreter, and the samples' folder."""
-    folder = home() / f"samples-{PYTHON_SDKS[0]}"
+    folder = home() / f"samples-{VERSION}"
     interpreter, done = folder / "venv" / "bin" / "python", folder / "installed"
-    sources = folder / f"azure_servicebus-{PYTHON_SDKS[0]}" / "samples"
     if not done.exists():
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        package = f"azure-servicebus=={PYTHON_SDKS[0]}"
-        for command in (
-            [sys.executable, "-m", "venv", str(folder / "venv")],
-            [str(interpreter), "-m", "pip", "install", "-q", package, "azure-identity", "azure-core[aio]==1.41.0"],
-            [str(interpreter), "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", package],
-        ):
-            subprocess.run(command, cwd=folder, check=True, timeout=300)
-        with tarfile.open(next(folder.glob("*.tar.gz"))) as archive:
-            archive.extractall(folder, filter="data")
+        venv.create(folder / "venv", with_pip=True)
+        packages = (f"azure-servicebus=={VERSION}", "azure-identity", "azure-core[aio]==1.41.0")
+        subprocess.run([interpreter, "-m", "pip", "install", "--quiet", *packages], check=True)
+        fetch(folder)
         done.touch()
-    return interpreter, sources
+    return interpreter, next(folder.glob("azure_servicebus-*/samples"))
 
 
 @contextmanager

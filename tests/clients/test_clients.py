@@ -16,12 +16,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 import pytest
+from pyspark.sql import SparkSession
 
+import kafkabus_spark
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.embedded.gateway import GatewayPorts
+from kafkabus.embedded.java import spark_java_home
 from kafkabus.gateway.announcement import Bound, connection_string
 from kafkabus.management import ServiceBusAdministrationClient
-from tests.clients import entities
+from tests.clients import entities, spark_reader
 from tests.clients.comparison import differences
 from tests.clients.programs import Program, install_python, own_program, programs
 from tests.ports import free_ports
@@ -147,6 +150,32 @@ def test_a_message_comes_with_its_types(addresses: Addresses, sender: Program, r
         for identity, form in sent.items()
         if (identity, receiver.name) not in UNSHOWN and (different := differences(form, got[identity]))
     }
+    assert not wrong, json.dumps(wrong, indent=1, ensure_ascii=False)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A local session that can read Kafka."""
+    folder = tmp_path_factory.mktemp("spark")
+    session = kafkabus_spark.session("clients", java_home=spark_java_home(), java_log=folder / "java.log")
+    try:
+        yield session
+    finally:
+        kafkabus_spark.stop(session)
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("sender", TYPED, ids=lambda program: program.name)
+def test_spark_reads_a_message_with_its_types(addresses: Addresses, sender: Program, spark: SparkSession) -> None:
+    """A message that any SDK sends is the same for Spark, as far as the SDK shows the types of values."""
+    gateway, namespace = addresses
+    queue = f"types-{sender.name}-spark-{uuid.uuid4().hex[:6]}"
+    with ServiceBusAdministrationClient.from_connection_string(namespace) as administration:
+        entities.create_queue(administration, queue)
+    sent = _forms(sender, "send-types", queue, gateway=gateway, namespace=namespace)
+    got = spark_reader.forms(spark, namespace, queue)
+    assert sorted(sent) == sorted(got)
+    wrong = {identity: different for identity, form in sent.items() if (different := differences(form, got[identity]))}
     assert not wrong, json.dumps(wrong, indent=1, ensure_ascii=False)
 
 
