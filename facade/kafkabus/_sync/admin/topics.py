@@ -346,6 +346,7 @@ class TopicAdministration(Administration):
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
         now = datetime.now(timezone.utc)
+        rule = rule.model_copy(update={"created_at": now})
         empty = SubscriptionDescription.model_validate(
             {
                 **shared_with(topic),
