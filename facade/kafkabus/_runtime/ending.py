@@ -20,17 +20,23 @@ def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late
         within: After how many seconds at most the process ends, with status 0.
         late: The text that the log shows then.
     """
+    # The log in JSON takes an event's name from a template.
+    late_line, at_once_line, stopping_line = (
+        f"{service}_ended_late seconds=%.0f: %s",
+        f"{service}_ended_at_once signal=%d",
+        f"{service}_stopping signal=%d",
+    )
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def give_up() -> None:
-        logger.warning("%s_ended_late seconds=%.0f: %s", service, within, late)
+        logger.warning(late_line, within, late)
         _end_now(0)
 
     def end(number: int) -> None:
         if stop.is_set():
-            logger.warning("%s_ended_at_once signal=%d", service, number)
+            logger.warning(at_once_line, number)
             _end_now(128 + number)
-        logger.info("%s_stopping signal=%d", service, number)
+        logger.info(stopping_line, number)
         stop.set()
         deadline = threading.Timer(within, give_up)
         # It does not keep the process alive, and goes on while the interpreter waits for other threads.
