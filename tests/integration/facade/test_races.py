@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 
@@ -92,3 +95,12 @@ def test_handles_are_shared_by_threads(runtime: RunningNamespace, queue: str) ->
             + [threading.Thread(target=receive) for _ in range(32)]
         )
     assert Counter(seen) == Counter(f"{thread}-{number}" for thread in range(32) for number in range(each))
+
+
+def test_of_several_threads_that_would_ask_for_topics_one_asks(runtime: RunningNamespace) -> None:
+    """The others find nothing left to ask for."""
+    context = ClientContext(parse_settings(runtime.connection_string))
+    try:
+        context.recovery._ask_for_topics(time.monotonic())
+    finally:
+        context.close()

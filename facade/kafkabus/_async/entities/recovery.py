@@ -129,6 +129,8 @@ class EntityRecovery:
             for one in list(self._topics_read.values())
             if now - one.read_at < one.age + TOPIC_AGE and now - one.asked_at >= one.age / 2
         ]
+        if not due:
+            return  # Another thread has just asked.
         for one in due:
             # Before anything is awaited: of several callers, one asks.
             one.asked_at = now
