@@ -123,10 +123,19 @@ def test_a_repository_that_is_down_is_told(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("repository")
-def test_a_download_ends_with_whoever_waits_for_it(folder: Path) -> None:
-    """No error of the download hides the reason."""
-    with pytest.raises(KeyboardInterrupt):
-        download(jars(), folder, Waiting(stopped=True), lambda _: None)
+def test_a_download_ends_with_whoever_waits_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No error of the download hides the reason. The repository does not answer meanwhile."""
+    ended = threading.Event()
+
+    def wait(_: Quiet) -> None:
+        ended.wait()
+
+    monkeypatch.setattr(Quiet, "do_GET", wait)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            download(jars(), folder, Waiting(stopped=True), lambda _: None)
+    finally:
+        ended.set()
 
 
 def test_what_kafka_needs_is_pinned() -> None:
