@@ -1,4 +1,4 @@
-"""What Azure's SDKs say to a gateway, connection by connection, for tests that say it again, or something like it.
+"""The words of Azure's SDKs to a gateway, connection by connection, for tests that say them again, or something like them.
 
 ``python -m tests.clients.conversations`` records it with the programs of this folder, one for each language.
 """

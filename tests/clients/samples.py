@@ -89,7 +89,7 @@ def install() -> tuple[Path, Path]:
 
 @contextmanager
 def identity() -> Generator[str]:
-    """Give tokens to whoever asks, as Azure does to its own machines; yield the address."""
+    """Give a token to any client, as Azure does to its own machines; yield the address."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
