@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient as AzureClient
 from azure.servicebus import ServiceBusMessage as AzureMessage
+from testcontainers.core.container import BytesExecResult
 from testcontainers.core.network import Network
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
@@ -97,8 +98,17 @@ def test_a_stopped_container_ends_in_order(emulator_image: str) -> None:
         assert "Stopped." in docker("logs", identity)
 
 
-def test_a_container_that_cannot_start_says_why(emulator_image: str, tmp_path: Path) -> None:
-    """The error shows the mistake; it does not wait for the time limit."""
+def test_a_container_that_cannot_start_says_why(
+    emulator_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error shows the mistake, even if the container ends while it is asked; it does not wait for the time limit."""
+
+    def ask_late(container: KafkabusContainer, command: list[str]) -> BytesExecResult:
+        container.get_wrapped_container().wait()
+        return exec_at_once(container, command)
+
+    exec_at_once = KafkabusContainer.exec
+    monkeypatch.setattr(KafkabusContainer, "exec", ask_late)
     file = tmp_path / "Config.json"
     file.write_text(json.dumps(ENTITIES).replace("EnablePartitioning", "EnablePartitions"))
     file.chmod(0o644)

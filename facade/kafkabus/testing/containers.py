@@ -16,6 +16,7 @@ from kafkabus.gateway.announcement import AMQP_PORT, HTTP_PORT, Bound, connectio
 from kafkabus_mapping.connection import format_connection_string
 
 try:
+    from docker.errors import APIError
     from testcontainers.core.config import ConnectionMode
     from testcontainers.core.container import DockerContainer
     from testcontainers.core.waiting_utils import WaitStrategy, WaitStrategyTarget
@@ -186,10 +187,21 @@ class _Healthy(WaitStrategy):
             container.reload()
             if container.status == "exited":
                 raise RuntimeError(f"the container ended: {_last_output(container)}")
-            if container.exec(["kafkabus-emulator", "healthy"]).exit_code == 0:
+            if _serves(container):
                 return
             time.sleep(_POLL_S)
         raise TimeoutError(f"the container did not serve within {START_TIMEOUT_S} s: {_last_output(container)}")
+
+
+def _serves(container: KafkabusContainer) -> bool:
+    try:
+        return container.exec(["kafkabus-emulator", "healthy"]).exit_code == 0
+    except APIError:
+        # It may have ended since its status was asked for.
+        container.reload()
+        if container.status == "running":
+            raise
+        return False
 
 
 def _last_output(container: KafkabusContainer) -> str:
