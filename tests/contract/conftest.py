@@ -23,8 +23,11 @@ from kafkabus.testing.containers import KafkabusContainer
 from tests.clock import advance
 
 BLOCKING = Path(__file__).parent
-ON_SERVERS_TOO = {"test_locks.py", "test_processors.py", "test_sending_and_receiving.py", "test_transactions.py"}
-"""Files of the blocking half that run on servers for every change; see docs/decisions/0027."""
+EVERYWHERE = {"test_locks.py", "test_processors.py", "test_sending_and_receiving.py", "test_transactions.py"}
+"""Files of both halves that run on servers and in memory for every change; see docs/decisions/0027.
+
+Of the others, the asyncio half runs on servers and the blocking half in memory.
+"""
 
 ON_CONTAINERS = {"test_sending_and_receiving.py"}
 """Files of the blocking half that run on a container for every change."""
@@ -60,21 +63,23 @@ class Backend:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave the rest of the blocking half on servers and containers to `make test-all`; the other half needs no container.
+    """Leave to `make test-all` what shows again what others show; the asyncio half needs no container.
 
-    Mark the core of the other half, for `make test-matrix`.
+    Mark the core of the asyncio half, for `make test-matrix`.
     """
     asyncio_half = BLOCKING / "aio"
     for item in items:
-        if item.path.parent == BLOCKING:
-            for marker, files in (("servers", ON_SERVERS_TOO), ("containers", ON_CONTAINERS)):
-                if item.get_closest_marker(marker) is not None and item.path.name not in files:
-                    item.add_marker(pytest.mark.extended)
-        elif (
-            item.path.parent == asyncio_half
-            and item.path.name in CORE
-            and item.get_closest_marker("servers") is not None
-        ):
+        if item.path.parent not in {BLOCKING, asyncio_half} or "backend" not in getattr(item, "fixturenames", ()):
+            continue
+        name = item.path.name
+        on_servers, on_containers = (
+            item.get_closest_marker(marker) is not None for marker in ("servers", "containers")
+        )
+        blocking = item.path.parent == BLOCKING
+        usual = name in ON_CONTAINERS if on_containers else name in EVERYWHERE or on_servers != blocking
+        if not usual:
+            item.add_marker(pytest.mark.extended)
+        if not blocking and on_servers and name in CORE:
             item.add_marker(pytest.mark.core)
     items[:] = [
         item for item in items if item.path.parent != asyncio_half or item.get_closest_marker("containers") is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -24,6 +25,7 @@ def rows(section: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
 
 
+@functools.cache
 def functions_of(file: Path) -> set[str]:
     """Return the names of a module's functions."""
     body = ast.parse(file.read_text(encoding="utf-8"), file.name).body

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,20 +36,24 @@ def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("marks", "folder", "contains", "lacks"),
+    ("marks", "settling", "settling_in_asyncio", "locks"),
     [
-        ("not extended", "tests/contract/test_settling.py", "[memory]", "[embedded]"),
-        ("not extended", "tests/contract/aio/test_locks.py", "[embedded]", "no such"),
-        ("not servers", "tests/contract", "[memory]", "[embedded"),
-        ("extended", "tests/contract", "tests/contract/test_settling.py", "tests/contract/aio"),
+        ("not extended", {"memory"}, {"embedded"}, {"memory", "embedded"}),
+        ("extended", {"embedded", "container"}, {"memory"}, {"container"}),
+        ("not servers and not containers", {"memory"}, {"memory"}, {"memory"}),
     ],
 )
-def test_marks_choose_backends(marks: str, folder: str, contains: str, lacks: str) -> None:
+def test_marks_choose_backends(marks: str, settling: set[str], settling_in_asyncio: set[str], locks: set[str]) -> None:
     """Some tests run for every change, some need no server, and some are left to `make test-all`."""
-    collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", marks, folder]
+    wanted = {
+        "tests/contract/test_settling.py": settling,
+        "tests/contract/aio/test_settling.py": settling_in_asyncio,
+        "tests/contract/test_locks.py": locks,
+    }
+    collect = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "-m", marks, *wanted]
     listed = subprocess.run(collect, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert contains in listed
-    assert lacks not in listed
+    chosen = {file: set(re.findall(rf"^{file}::.*\[(\w+)", listed, re.MULTILINE)) for file in wanted}
+    assert chosen == wanted
 
 
 HANGING = """

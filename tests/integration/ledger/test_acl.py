@@ -150,7 +150,12 @@ def _literally(name: str) -> str:
     return re.sub(r"[\\*?\[\]]", r"\\\g<0>", name)
 
 
-@pytest.fixture(scope="module", params=SERVERS, ids=lambda server: "redis-{}.{}".format(*server.version))
+def name_of(server: RedisProgram) -> str:
+    """Return the name of a Redis in the names of tests."""
+    return "redis-{}.{}".format(*server.version)
+
+
+@pytest.fixture(scope="module", params=SERVERS, ids=name_of)
 def server(request: pytest.FixtureRequest) -> RedisProgram:
     """A Redis on which the scripts run."""
     program: RedisProgram = request.param
@@ -187,11 +192,27 @@ def test_the_oldest_redis_is_among_them() -> None:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("machine", [Both, BothWithSessions])
+@pytest.mark.parametrize(
+    ("server", "machine"),
+    [
+        pytest.param(
+            one,
+            machine,
+            id=f"{name_of(one)}-{machine.__name__}",
+            marks=[] if (machine is Both) == (one.version == OLDEST) else [pytest.mark.extended],
+        )
+        for one in SERVERS
+        for machine in (Both, BothWithSessions)
+    ],
+    indirect=["server"],
+)
 def test_whatever_a_ledger_goes_through_it_touches_declared_keys_alone(
     server: RedisProgram, store: Narrow, machine: type[Both]
 ) -> None:
-    """Three clients do the steps in any order, as in the comparison with the ledger in memory."""
+    """Three clients do the steps in any order, as in the comparison with the ledger in memory.
+
+    Every change is tried without sessions on the oldest Redis, and with sessions on a later one.
+    """
     assert _served(store) == server.version
     run(store, machine=machine, max_examples=EXAMPLES, print_blob=True)
     assert store.refusals() == set()
