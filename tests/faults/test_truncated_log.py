@@ -36,7 +36,7 @@ NEW = {"longer": 70, "shorter": 20, "ahead": 150}
 
 @pytest.fixture(scope="module")
 def runtime() -> Iterator[EmbeddedRuntime]:
-    """Queues and a topic whose logs lost their last records and got others, of which nobody has heard yet.
+    """Queues and a topic whose logs lost their last records and got others, which no client has read yet.
 
     One queue more has a log without records. It starts servers four times, which takes most of the time of these tests.
     """
@@ -55,7 +55,7 @@ def runtime() -> Iterator[EmbeddedRuntime]:
         for log in logs:
             shutil.rmtree(log)
             shutil.copytree(folder / "earlier" / log.name, log)
-        # Whoever looked before the new messages are there would see that a log is short.
+        # Upkeep would see that a log is short if it looked before the new messages are there.
         with EmbeddedRuntime(folder, namespace=NAMESPACE, upkeep=False) as started:
             refill(started)
         with EmbeddedRuntime(folder, namespace=NAMESPACE) as started:
@@ -82,7 +82,7 @@ def fill(runtime: EmbeddedRuntime, name: str, count: int) -> None:
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
         for queue in NEW:
             exchange(client, queue, name, count)
-        # Nobody reads the second half, and half of that are duplicates.
+        # No receiver reads the second half, and half of that are duplicates.
         if name == "kept":
             exchange(client, "judged", name, count)
         else:
