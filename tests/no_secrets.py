@@ -17,6 +17,9 @@ from kafkabus_mapping.secret import Secret
 SHORTEST = 8
 """How many characters a password has that is looked for; a shorter one may stand anywhere by chance."""
 
+PLACEHOLDER = "PASSWORD"
+"""A word that stands for a password in documents and in errors that say what to write."""
+
 _PATCH: pytest.StashKey[pytest.MonkeyPatch] = pytest.StashKey()
 _known: set[str] = set()
 _errors: list[str] = []
@@ -34,7 +37,7 @@ def pytest_configure(config: pytest.Config) -> None:
     def note_secret(self: Secret, text: str) -> None:
         make_secret(self, text)
         password = (urlsplit(text).password or "") if "://" in text else text
-        _known.update(one for one in (password, unquote(password)) if len(one) >= SHORTEST)
+        _known.update(one for one in (password, unquote(password)) if len(one) >= SHORTEST and one != PLACEHOLDER)
 
     def note_error(self: ServiceBusError, message: str = "", *, error: BaseException | None = None) -> None:
         make_error(self, message, error=error)

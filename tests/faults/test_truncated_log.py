@@ -17,6 +17,7 @@ from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, subscription_name
+from tests.clock import advance
 from tests.queues import crowd
 from tests.servers import scratch_folder
 
@@ -28,8 +29,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 NAMESPACE = "cut"
 KEPT, LOST = 50, 50
 """How many messages were sent before the copy of the logs was made, and how many after."""
-SCHEDULED_AFTER = 60
-"""After how many seconds a scheduled message is due, which is when its log was cut."""
+LONG = timedelta(hours=1)
+"""In what time a scheduled message is due, which is long after its log was cut."""
 NEW = {"longer": 70, "shorter": 20, "ahead": 150}
 """Queues, and how many messages are sent to them after the cut."""
 
@@ -131,7 +132,7 @@ def exchange(client: ServiceBusClient, queue: str, name: str, count: int) -> Non
 def publish(client: ServiceBusClient, name: str, count: int) -> None:
     """Send messages to the topic, some of them wanted, and one scheduled; the wanted ones are received."""
     with client.get_topic_sender("topic") as sender, client.get_subscription_receiver("topic", "few") as receiver:
-        due = datetime.now(timezone.utc) + timedelta(seconds=SCHEDULED_AFTER)
+        due = datetime.now(timezone.utc) + LONG
         sender.schedule_messages(ServiceBusMessage(f"{name}, to come"), due)
         wanted = send_some(sender, name, count)
         assert receive_all(receiver, len(wanted)) == wanted
@@ -186,6 +187,7 @@ def test_a_topic_and_all_its_subscriptions_go_on_where_its_log_was_cut(runtime: 
         soon = ServiceBusMessage("later", subject="wanted")
         sender.schedule_messages(soon, datetime.now(timezone.utc) + timedelta(seconds=1))
         assert receive_all(receiver, 1) == ["later"]
+        advance(runtime.redis_url, NAMESPACE, "topic", LONG.total_seconds())
         unread = receive_all(client.get_subscription_receiver("topic", "all"), KEPT + 80 + 2)
         kept = [f"kept {number}" for number in range(KEPT)]
         assert sorted(unread) == sorted([*kept, *bodies(80), "kept, to come", "later"])
