@@ -26,7 +26,7 @@ from pydantic import (
 from typing_extensions import Self, override
 
 from kafkabus_mapping.filters.rules import RuleDescription
-from kafkabus_mapping.names import SUBSCRIPTIONS
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, SubQueue
 
 PARTITIONS_STANDARD = 16
 """The number of partitions of a partitioned entity in the Basic and Standard tiers."""
@@ -366,3 +366,29 @@ def read_description(text: str) -> QueueDescription | TopicDescription | Subscri
         ValidationError: The text is not a valid description.
     """
     return _ANY.validate_json(text)
+
+
+INCARNATIONS = {
+    SubQueue.NONE: "incarnation",
+    SubQueue.DEAD_LETTER: "dead_letter_incarnation",
+    SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter_incarnation",
+}
+"""Fields of a queue's description that count the incarnations of each of its entities."""
+
+
+def generation_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
+    """Return the generation of an entity of a queue with this description.
+
+    Args:
+        path: The path of the entity.
+        description: The description of the queue, topic or subscription.
+        topic_id: The id of the entity's own topic.
+    """
+    own = holder_id_of(path, description, topic_id)
+    incarnation = getattr(description, INCARNATIONS[path.sub_queue])
+    return f"{own}.{incarnation}" if incarnation else own
+
+
+def holder_id_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
+    """Return the id that tells an entity's ledgers, of all incarnations, from those of all others; see ``generation_of``."""
+    return topic_id if path.is_dead_letter else description.generation

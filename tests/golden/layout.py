@@ -7,8 +7,9 @@ from typing import Any
 
 from kafkabus._ledger import keys
 from kafkabus._ledger.layout import FIELDS, GRAMMARS, KEYS
-from kafkabus._ledger.snapshot import Snapshot, block_text
+from kafkabus._ledger.snapshot import Snapshot
 from kafkabus_mapping import headers
+from kafkabus_mapping.checkpoints import block_text
 from kafkabus_mapping.entities import QueueDescription, RuleSet, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus._ledger.snapshot import BLOCK, Snapshot, block_text, read_snapshot
+from kafkabus._ledger.snapshot import Snapshot, read_snapshot
+from kafkabus_mapping.checkpoints import BLOCK, block_text
 
 
 def written(snapshot: Snapshot) -> tuple[str, dict[int, str]]:

@@ -20,23 +20,11 @@ from kafkabus_mapping.entities import (
     EntityStatus,
     SubscriptionDescription,
     TopicDescription,
+    generation_of,
+    holder_id_of,
 )
 from kafkabus_mapping.keys import effective_key
 from kafkabus_mapping.names import EntityPath, SubQueue
-
-INCARNATIONS = {
-    SubQueue.NONE: "incarnation",
-    SubQueue.DEAD_LETTER: "dead_letter_incarnation",
-    SubQueue.TRANSFER_DEAD_LETTER: "transfer_dead_letter_incarnation",
-}
-"""Fields of a queue's description that count the incarnations of each of its entities."""
-
-
-def generation_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
-    """Return the generation of an entity of a queue with this description."""
-    own = topic_id if path.is_dead_letter else description.generation
-    incarnation = getattr(description, INCARNATIONS[path.sub_queue])
-    return f"{own}.{incarnation}" if incarnation else own
 
 
 class LedgersReplacedError(ServiceBusError):
@@ -205,7 +193,7 @@ class Entity:
     @property
     def holder_id(self) -> str:
         """The id that tells its ledgers, of all incarnations, from those of all other entities."""
-        return self.topic_id if self.path.is_dead_letter else self.description.generation
+        return holder_id_of(self.path, self.description, self.topic_id)
 
     @property
     def log_path(self) -> EntityPath:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kafkabus._ledger.layout import key_names
-from kafkabus_mapping.names import EntityPath, ledger_tag
+from kafkabus_mapping.checkpoints import ledger_prefix
+from kafkabus_mapping.names import EntityPath
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class LedgerKeys:
         detects: bool = False,
     ) -> LedgerKeys:
         """Return the keys of the ledger ``name`` (a queue's own, or a subscription's) over one partition's log."""
-        prefix = f"{ledger_tag(namespace, path, generation, partition)}:{name}"
+        prefix = ledger_prefix(namespace, path, generation, partition, name)
         names = key_names(sessions=sessions, detects=detects)
         return cls(prefix, tuple(f"{prefix}:{name}" for name in names), sessions, detects)
 

@@ -16,11 +16,10 @@ from typing import NamedTuple
 
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
+from kafkabus_mapping.checkpoints import BLOCK, read_checkpoint
 
 VERSIONS_AHEAD = 1_000_000
 """How much higher the version of a rebuilt ledger is than its snapshot's: no request since the snapshot had such a version."""
-BLOCK = 65_536
-"""How many offsets a block has."""
 
 
 class StoredState(NamedTuple):
@@ -341,78 +340,15 @@ class Written:
         )
 
 
-def head_version(head: str) -> int:
-    """Return the version of the ledger from which a head was written.
-
-    Raises:
-        ValueError: The text is no head's.
-    """
-    version: int = json.loads(head)["version"]
-    return version
-
-
-def block_text(version: int, content: str) -> str:
-    """Return a block as it is written."""
-    return f"{version} {content}"
-
-
-def block_version(text: str) -> int:
-    """Return the version of the ledger from which a block was written.
-
-    Raises:
-        ValueError: The text is no block's.
-    """
-    return int(text.partition(" ")[0])
-
-
-def block_content(text: str | None) -> str:
-    """Return the content of a block; an empty text if there is no block."""
-    return "" if text is None else text.partition(" ")[2]
-
-
 def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
-    """Put a snapshot together from its head and its blocks.
+    """Put a snapshot together from its head and its blocks; see ``read_checkpoint``.
 
     Raises:
         ValueError: A text was not written as a head or a block.
     """
-    state = json.loads(head)
-    known = {int(block): version for block, version in state["blocks"].items()}
-    outdated = [
-        block for block, version in known.items() if block not in blocks or block_version(blocks[block]) < version
-    ]
-    cursor, dedup_upto = state["cursor"], state.get("dedup_upto")
-    if outdated:
-        cursor = min(cursor, max(min(outdated) * BLOCK, state["watermark"]))
-        dedup_upto = None if dedup_upto is None else min(dedup_upto, min(outdated) * BLOCK)
-    waiting: list[Counted] = []
-    deferred: list[Counted] = []
-    duplicates: list[Range] = []
-    scheduled: list[tuple[int, int]] = []
-    for block, text in sorted(blocks.items()):
-        if block in known or block_version(text) > state["version"]:
-            part = json.loads(block_content(text))
-            waiting += [(first, last, count) for first, last, count in part["waiting"]]
-            deferred += [(first, last, count) for first, last, count in part["deferred"]]
-            scheduled += [(offset, when) for offset, when in part.get("scheduled", ())]
-            duplicates += [(first, last) for first, last in part.get("duplicates", ())]
-    return Snapshot(
-        cursor=cursor,
-        version=state["version"],
-        has_message_ttl=state["has_message_ttl"],
-        waiting=waiting,
-        deferred=deferred,
-        moving=[(offset, count, intent) for offset, count, intent in state["moving"]],
-        skipped=state["skipped"],
-        epoch=None if outdated else state.get("epoch"),
-        schedules="schedules" in state,
-        scheduled=scheduled,
-        dedup_upto=dedup_upto,
-        dedup_epoch=state.get("dedup_epoch"),
-        # Settlements in an outdated block are not known any more: all that is known of transactions is told again.
-        markers=0 if outdated and "markers" in state else state.get("markers"),
-        duplicates=common(union(duplicates), [(0, (dedup_upto or 0) - 1)]),
-    )
+    read = read_checkpoint(head, blocks)
+    duplicates = common(union(read.duplicates), [(0, (read.dedup_upto or 0) - 1)])
+    return Snapshot(**read._replace(duplicates=duplicates)._asdict())
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:

@@ -12,7 +12,6 @@ from kafkabus._kafka.probe import KafkaProbe, TopicState
 from kafkabus._ledger.keys import full_key, holes_key, upkeep_key
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.prepared_settlement import Prepared
-from kafkabus._ledger.snapshot import head_version
 from kafkabus._redis.probe import RedisProbe
 from kafkabus.doctor.facts import (
     NEARLY_FULL,
@@ -25,6 +24,7 @@ from kafkabus.doctor.facts import (
 )
 from kafkabus.doctor.steps import Limits, Line
 from kafkabus.upkeep.quota import MEGABYTE
+from kafkabus_mapping.checkpoints import SEPARATOR, head_version
 from kafkabus_mapping.entities import (
     EntityDescription,
     EntityStatus,
@@ -42,7 +42,6 @@ OVERDUE_AT_ONCE = 100
 
 _NAMESPACE = "$namespace"
 """The key of the namespace's own description."""
-_BLOCK = "#"
 """A part of the keys of a checkpoint's blocks, which the heads' keys do not have."""
 _FIELDS = ("cursor", "in_flight", "scheduled", "moving", "changed", "clock", "slip", "test:skew")
 
@@ -230,7 +229,7 @@ class _LedgerLook:
         name = self._kafka.checkpoints_topic
         if name not in self._topics:
             return {}
-        heads = self._kafka.latest(name, lambda key: _BLOCK not in key)
+        heads = self._kafka.latest(name, lambda key: SEPARATOR not in key)
         return {prefix: head_version(text) for prefix, (text, _) in heads.items()}
 
     def _holes(self, entities: Sequence[Entity]) -> dict[str, dict[int, int]]:

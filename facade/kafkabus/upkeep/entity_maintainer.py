@@ -15,7 +15,7 @@ from kafkabus._async.dispositions.disposition import delivered_too_often
 from kafkabus._async.dispositions.duplicate_scan import SCAN_FOR
 from kafkabus._async.entities.recovery import marks_of
 from kafkabus._core.duplicate_detection import detect_duplicates
-from kafkabus._core.entity import Entity, generation_of
+from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.record import Record, is_expired, without
 from kafkabus._ledger.operations import (
@@ -39,7 +39,7 @@ from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
 from kafkabus.upkeep.quota import Quota
 from kafkabus.upkeep.stuck_logs import StuckLogs
-from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, generation_of
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.upkeep")

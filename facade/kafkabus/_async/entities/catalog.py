@@ -20,11 +20,17 @@ from kafkabus._async.compat import Lock
 from kafkabus._async.connections import Connections
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
 from kafkabus._async.stores.entity_descriptions import EntityDescriptions
-from kafkabus._core.entity import Entity, LedgersReplacedError, generation_of
+from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import Claim, Ledger
-from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.entities import (
+    EntityDescription,
+    EntityStatus,
+    SubscriptionDescription,
+    TopicDescription,
+    generation_of,
+)
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 

@@ -20,13 +20,13 @@ from kafkabus._async.stores.entity_descriptions import DescriptionLock, EntityDe
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._async.stores.session_states import SessionStates
 from kafkabus._async.stores.transaction_markers import TransactionMarkers
-from kafkabus._core.entity import INCARNATIONS, Entity, LedgersReplacedError
+from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.operations import MARKS, Keep, Ledger, MarkName
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._runtime import instruments
-from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription
+from kafkabus_mapping.entities import INCARNATIONS, EntityDescription, EntityStatus, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus")

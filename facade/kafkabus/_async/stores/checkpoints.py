@@ -11,14 +11,20 @@ from kafkabus._async.compat import Lock
 from kafkabus._async.connections import Connections
 from kafkabus._core.record import as_bytes
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
-from kafkabus._ledger.snapshot import Snapshot, block_content, block_text, block_version, head_version, read_snapshot
+from kafkabus._ledger.snapshot import Snapshot, read_snapshot
+from kafkabus_mapping.checkpoints import (
+    CHECKPOINTS,
+    SEPARATOR,
+    block_content,
+    block_text,
+    block_version,
+    head_version,
+)
 
 LOGGER = logging.getLogger("kafkabus")
 
 BELIEVED_FOR = 2.0
 """For how many seconds a read of the topic counts as current; an older checkpoint only delivers more messages again."""
-SEPARATOR = "#"
-"""Separates a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
 
 
 @dataclass(slots=True)
@@ -37,7 +43,7 @@ class Checkpoints:
     """
 
     def __init__(self, connections: Connections) -> None:
-        self._topic = connections.compacted_topic("checkpoints", COMPACTED_TOPIC)
+        self._topic = connections.compacted_topic(CHECKPOINTS, COMPACTED_TOPIC)
         self._lock = Lock()
         self._written: dict[str, _Written] = {}
         self._read_to = 0

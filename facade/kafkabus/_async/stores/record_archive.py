@@ -6,8 +6,6 @@ namespace. A reader that reads below the beginning of a log finds them there.
 
 from __future__ import annotations
 
-import base64
-import json
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -22,6 +20,7 @@ from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
+from kafkabus_mapping.archive import ARCHIVE, ArchiveKey, read_archived, write_archived
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -56,7 +55,7 @@ class RecordArchive:
 
     def __init__(self, connections: Connections) -> None:
         self._connections = connections
-        self._topic = connections.compacted_topic("archive", COMPACTED_TOPIC)
+        self._topic = connections.compacted_topic(ARCHIVE, COMPACTED_TOPIC)
         self._lock = Lock()
         self._read_to = 0
         self._known: dict[tuple[str, int], dict[int, ArchivedRecord]] = {}
@@ -135,7 +134,7 @@ class RecordArchive:
         texts: dict[str | None, bytes | None] = {}
         size, too_large = 0, set[int]()
         for record in records:
-            text, offset = _text(record), record.offset() or 0
+            text, offset = write_archived(*StoredRecord.of(record)), record.offset() or 0
             if len(text) > LARGEST:
                 too_large.add(offset)
                 continue
@@ -189,14 +188,13 @@ class RecordArchive:
             return
         async for upto, records in self._topic.batches(self._read_to, READ_AT_ONCE):
             for record in records:
-                where, _, offset = (as_bytes(record.key()) or b"").decode().rpartition("#")
-                topic_id, _, partition = where.rpartition("/")
-                place, value = (topic_id, int(partition)), as_bytes(record.value())
+                holder_id, partition, offset = ArchiveKey.parse((as_bytes(record.key()) or b"").decode())
+                place, value = (holder_id, partition), as_bytes(record.value())
                 known = self._known.setdefault(place, {})
                 if value is None:
-                    known.pop(int(offset), None)
+                    known.pop(offset, None)
                 else:
-                    known[int(offset)] = ArchivedRecord(record.offset() or 0, scheduled_for(_record(value)))
+                    known[offset] = ArchivedRecord(record.offset() or 0, scheduled_for(_record(value)))
                 if not known:
                     del self._known[place]
             self._read_to = upto
@@ -206,24 +204,8 @@ _WHAT = "a message that outlasts its log"
 
 
 def _key(entity: Entity, partition: int, offset: int) -> str:
-    return f"{entity.holder_id}/{partition}#{offset}"
-
-
-def _text(record: Record) -> bytes:
-    (topic, partition, offset), (key, value, headers), stamp = StoredRecord.of(record)
-    parts = [_encoded(key), _encoded(value), [(name, _encoded(content)) for name, content in headers]]
-    return json.dumps([(topic, partition, offset), parts, stamp], separators=(",", ":")).encode()
+    return str(ArchiveKey(entity.holder_id, partition, offset))
 
 
 def _record(text: bytes) -> StoredRecord:
-    (topic, partition, offset), (key, value, headers), (kind, moment) = json.loads(text)
-    content = _decoded(key), _decoded(value), [(name, _decoded(one)) for name, one in headers]
-    return StoredRecord((topic, partition, offset), content, (kind, moment))
-
-
-def _encoded(content: bytes | None) -> str | None:
-    return None if content is None else base64.b64encode(content).decode()
-
-
-def _decoded(content: str | None) -> bytes | None:
-    return None if content is None else base64.b64decode(content)
+    return StoredRecord(*read_archived(text))

@@ -17,7 +17,7 @@ from datetime import datetime, timezone
 from typing import TypeGuard
 from weakref import WeakValueDictionary
 
-from kafkabus._core.entity import Entity, LedgersReplacedError, generation_of
+from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import Claim, Ledger
@@ -25,7 +25,13 @@ from kafkabus._sync.compat import Lock
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
 from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
-from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.entities import (
+    EntityDescription,
+    EntityStatus,
+    SubscriptionDescription,
+    TopicDescription,
+    generation_of,
+)
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
 

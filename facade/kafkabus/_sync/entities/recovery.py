@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NoReturn
 
-from kafkabus._core.entity import INCARNATIONS, Entity, LedgersReplacedError
+from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.operations import MARKS, Keep, Ledger, MarkName
@@ -27,7 +27,7 @@ from kafkabus._sync.stores.entity_descriptions import DescriptionLock, EntityDes
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus._sync.stores.transaction_markers import TransactionMarkers
-from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription
+from kafkabus_mapping.entities import INCARNATIONS, EntityDescription, EntityStatus, SubscriptionDescription
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus")
