@@ -1,4 +1,4 @@
-"""Read kafkabus entities with Spark, using only Spark's own Kafka source and Catalyst expressions."""
+"""Read and write kafkabus entities with Spark, using only its own Kafka source and sink, and Catalyst expressions."""
 
 from importlib.util import find_spec
 
@@ -9,23 +9,28 @@ if find_spec("pyspark") is None:
 
 from kafkabus_spark.errors import (
     ConnectorMissingError,
+    EntityDisabledError,
     EntityNotFoundError,
     JavaNotFoundError,
+    MessageRuleError,
     NamespaceFormatError,
     NamespaceUnreachableError,
-    SparkReadError,
+    SparkError,
 )
 from kafkabus_spark.reader import partition_count, read, read_stream
 from kafkabus_spark.reports import partition_report
 from kafkabus_spark.session import connector_package, session, stop
+from kafkabus_spark.writer import write, write_stream
 
 __all__ = [
     "ConnectorMissingError",
+    "EntityDisabledError",
     "EntityNotFoundError",
     "JavaNotFoundError",
+    "MessageRuleError",
     "NamespaceFormatError",
     "NamespaceUnreachableError",
-    "SparkReadError",
+    "SparkError",
     "connector_package",
     "partition_count",
     "partition_report",
@@ -33,4 +38,6 @@ __all__ = [
     "read_stream",
     "session",
     "stop",
+    "write",
+    "write_stream",
 ]

@@ -11,12 +11,13 @@ looks for an earlier one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kafkabus_mapping import headers as h
@@ -94,7 +95,12 @@ class Choice:
 
 
 def decoded(
-    source: DataFrame, *, default_time_to_live: timedelta | None, expires: bool, wanted: Choice | None = None
+    source: DataFrame,
+    *,
+    default_time_to_live: timedelta | None,
+    expires: bool,
+    wanted: Choice | None = None,
+    also: Sequence[str] = (),
 ) -> DataFrame:
     """Return the columns of an entity, over a Kafka source with headers.
 
@@ -106,23 +112,52 @@ def decoded(
         default_time_to_live: The entity's default time to live; None means for ever.
         expires: Whether the entity's messages expire at all; those of a dead-letter queue do not.
         wanted: The selection of messages; default all.
+        also: More columns of the source, which the result has as they are.
     """
     steps = prepared(source)
     if wanted is not None:
         steps = filterable(steps, wanted.system, default_time_to_live).where(F.expr(wanted.predicate))
-    return steps.select(*_columns(default_time_to_live, expires=expires))
+    return steps.select(*_built(source.sparkSession, _columns, default_time_to_live, expires), *also)
 
 
 def prepared(source: DataFrame) -> DataFrame:
     """Return a Kafka source with the additional columns that the entity's columns and filters are computed from."""
-    steps = source.withColumn(_NAMES, F.reverse(F.col("headers.key")))
-    steps = steps.withColumns(
-        {_LIVES: _last(h.TIME_TO_LIVE, _time_to_live), _PROPERTIES: _last(h.APPLICATION_PROPERTIES, _properties)}
-    )
-    return steps.withColumns({_OWN: _own_properties(), _FOREIGN: _foreign_headers()})
+    spark = source.sparkSession
+    for step in (_names_of_headers, _looked_up, _parsed):
+        source = source.withColumns(_built(spark, step))
+    return source
 
 
-def _columns(default_time_to_live: timedelta | None, *, expires: bool) -> list[Column]:
+T = TypeVar("T")
+_expressions: WeakKeyDictionary[SparkSession, dict[object, Any]] = WeakKeyDictionary()
+
+
+def _built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -> T:
+    """Return the expressions that a function builds; it is called once in a session, as it calls Java thousands of times."""
+    known = _expressions.setdefault(spark, {})
+    key = build, *arguments
+    if key not in known:
+        known[key] = build(*arguments)
+    found: T = known[key]
+    return found
+
+
+def _names_of_headers() -> dict[str, Column]:
+    return {_NAMES: F.reverse(F.col("headers.key"))}
+
+
+def _looked_up() -> dict[str, Column]:
+    return {
+        _LIVES: _last(h.TIME_TO_LIVE, _time_to_live),
+        _PROPERTIES: _last(h.APPLICATION_PROPERTIES, parsed_properties),
+    }
+
+
+def _parsed() -> dict[str, Column]:
+    return {_OWN: _own_properties(), _FOREIGN: _foreign_headers()}
+
+
+def _columns(default_time_to_live: timedelta | None, expires: bool) -> list[Column]:
     lives = F.col(_LIVES)
     texts = {name: _last(header, _text) for name, header in _TEXT_COLUMNS}
     enqueued = F.col("timestamp")
@@ -223,7 +258,7 @@ def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
     return lives if default_time_to_live is None else F.least(lives, F.lit(default_time_to_live // _MILLISECOND))
 
 
-def _parsed(text: Column, values: str) -> Column:
+def parsed_object(text: Column, values: str) -> Column:
     """Parse a JSON object into a map, or null if the text is not one; brackets around it make any trailing text invalid."""
     parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<map<string,{values}>>", _JSON_OPTIONS)
     return F.get(_only_if(parsed, lambda objects: F.size(objects) == 1), F.lit(0))
@@ -239,24 +274,24 @@ def _is_plain(text: Column) -> Column:
     return F.length(text) - F.length(F.translate(text, "{[", "")) == 1
 
 
-def _properties(value: Column) -> Column:
+def parsed_properties(value: Column) -> Column:
     """Return application properties as JSON and as a map of their values as written; null if they are not valid."""
     text = _text(value)
 
     def is_valid(both: Column) -> Column:
-        kinds = F.transform(F.map_values(_parsed(both["json"], "variant")), F.schema_of_variant)
+        kinds = F.transform(F.map_values(parsed_object(both["json"], "variant")), F.schema_of_variant)
         nested = F.exists(kinds, lambda kind: kind.rlike("^(OBJECT|ARRAY)<") & ~kind.rlike(f"^{_TAGGED}$"))
         return both["raw"].isNotNull() & (_is_plain(both["json"]) | ~nested)
 
-    return _only_if(F.struct(text.alias("json"), _parsed(text, "string").alias("raw")), is_valid)
+    return _only_if(F.struct(text.alias("json"), parsed_object(text, "string").alias("raw")), is_valid)
 
 
 def _own_properties() -> Column:
     """Return application properties as readable text; an empty map if there are none."""
     text, raw = F.col(_PROPERTIES)["json"], F.col(_PROPERTIES)["raw"]
-    tagged = F.transform_values(_parsed(text, "variant"), _is_tagged)
-    readable = F.when(_is_plain(text), raw).otherwise(F.map_zip_with(raw, tagged, _readable))
-    return F.coalesce(readable, F.create_map().cast("map<string,string>"))
+    tagged = F.transform_values(parsed_object(text, "variant"), lambda _, value: is_tagged(value))
+    texts = F.map_zip_with(raw, tagged, lambda _, raw, tagged: readable(raw, tagged))
+    return F.coalesce(F.when(_is_plain(text), raw).otherwise(texts), F.create_map().cast("map<string,string>"))
 
 
 def _all_properties() -> Column:
@@ -278,11 +313,13 @@ def _last_of_each(entries: Column) -> Column:
     return F.map_from_entries(F.filter(entries, is_last))
 
 
-def _is_tagged(_: Column, value: Column) -> Column:
+def is_tagged(value: Column) -> Column:
+    """Return whether the variant of a property is a tagged value; see ``kafkabus_mapping.properties``."""
     return F.schema_of_variant(value).startswith("OBJECT")
 
 
-def _readable(_: Column, raw: Column, tagged: Column) -> Column:
+def readable(raw: Column, tagged: Column) -> Column:
+    """Return a property as readable text: its text as written, or the content of a tagged value."""
     content = F.get(F.map_values(F.from_json(raw, "map<string,string>", _JSON_OPTIONS)), F.lit(0))
     return F.when(tagged, content).otherwise(raw)
 
@@ -298,7 +335,7 @@ def _is_ours(name: Column, value: Column) -> Column:
     says = (
         F.when(~name.startswith(h.PREFIX) | value.isNull(), F.lit(False))
         .when(name.isin(*_TEXT_HEADERS, h.ADDRESSED_TO), _text(value).isNotNull())
-        .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | _properties(value).isNotNull())
+        .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | parsed_properties(value).isNotNull())
         .when(name == h.TIME_TO_LIVE, _time_to_live(value).isNotNull())
         .when(name == h.SCHEDULED_ENQUEUE_TIME, _moment(value).isNotNull())
         .when(name.isin(h.ENQUEUED_SEQUENCE_NUMBER, h.HOPS), _number(value).isNotNull())
@@ -307,7 +344,12 @@ def _is_ours(name: Column, value: Column) -> Column:
 
 
 def _shown(value: Column) -> Column:
-    return F.coalesce(_text(value), F.base64(value))
+    return F.coalesce(_text(value), base64(value))
+
+
+def base64(value: Column) -> Column:
+    """Return bytes as base64; Spark 4.0 breaks it into lines."""
+    return F.translate(F.base64(value), "\r\n", "")
 
 
 def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: timedelta | None) -> DataFrame:
@@ -322,7 +364,7 @@ def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: tim
     steps = steps.withColumns({f"{_RAW}{name}": column for name, (_, column) in own.items()})
     packed = {system_column(name): F.expr(system_value(kind, f"{_RAW}{name}")) for name, (kind, _) in own.items()}
     kinds = F.transform_values(
-        _parsed(F.col(_PROPERTIES)["json"], "variant"), lambda _, value: F.schema_of_variant(value)
+        parsed_object(F.col(_PROPERTIES)["json"], "variant"), lambda _, value: F.schema_of_variant(value)
     )
     steps = steps.withColumns(packed).withColumn(_KINDS, kinds)
     return steps.withColumn(USER, F.expr(user_properties(f"{_PROPERTIES}.raw", _KINDS, _FOREIGN)))

@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
-from kafkabus_mapping.connection import KafkaLocation
-from kafkabus_mapping.entities import SubscriptionDescription, read_description
+from kafkabus_mapping.entities import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    read_description,
+)
 from kafkabus_mapping.formats import unreadable
-from kafkabus_mapping.names import compacted_topic_name
+from kafkabus_mapping.names import compacted_topic_name, split_subscription
+from kafkabus_mapping.namespaces import NamespaceDescription
+from kafkabus_spark.compacted import latest
 from kafkabus_spark.errors import EntityNotFoundError, NamespaceFormatError
-from kafkabus_spark.kafka import has_topic, java_options
+from kafkabus_spark.kafka import SparkLocation, has_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,7 +30,7 @@ _NAMESPACE: Final = "$namespace"
 _checked: dict[tuple[str, str], float] = {}
 
 
-def check_format(spark: SparkSession, location: KafkaLocation) -> None:
+def check_format(spark: SparkSession, location: SparkLocation) -> None:
     """Check that this version reads the format in which a namespace is stored.
 
     Args:
@@ -40,13 +46,13 @@ def check_format(spark: SparkSession, location: KafkaLocation) -> None:
         return
     # The topics of a namespace without entities may be a plain producer's.
     if has_topic(spark, location, _topic(location)):
-        reason = unreadable(location.namespace, _stored(spark, location, _NAMESPACE))
+        reason = unreadable(location.namespace, _stored(spark, location, _NAMESPACE).get(_NAMESPACE))
         if reason is not None:
             raise NamespaceFormatError(reason)
     _checked[place] = time.monotonic()
 
 
-def described_subscription(spark: SparkSession, location: KafkaLocation, name: str) -> SubscriptionDescription:
+def described_subscription(spark: SparkSession, location: SparkLocation, name: str) -> SubscriptionDescription:
     """Return the description of a subscription.
 
     Args:
@@ -55,33 +61,53 @@ def described_subscription(spark: SparkSession, location: KafkaLocation, name: s
         name: The name of the subscription, with that of its topic.
 
     Raises:
-        EntityNotFoundError: The subscription does not exist.
+        EntityNotFoundError: There is no such subscription.
+        NamespaceUnreachableError: Kafka does not answer.
     """
-    text = _stored(spark, location, name.lower())
-    found = None if text is None else read_description(text)
-    if not isinstance(found, SubscriptionDescription):
-        raise EntityNotFoundError(
-            f"namespace {location.namespace!r} has no subscription {name!r}: check the names, or create it with "
-            "ServiceBusAdministrationClient.create_subscription"
-        )
-    return found
+    found = described(spark, location, name)[0]
+    if isinstance(found, SubscriptionDescription):
+        return found
+    raise _missing(location, name)
 
 
-def _stored(spark: SparkSession, location: KafkaLocation, key: str) -> str | None:
-    """Return the last description that is stored under a key; None if there is none, or it was deleted."""
-    options = {f"kafka.{name}": value for name, value in java_options(location).items()}
-    described = (
-        spark.read.format("kafka")
-        .options(**options)
-        .option("subscribe", _topic(location))
-        .load()
-        .where(F.col("key") == F.lit(key.encode()))
-        .orderBy(F.desc("offset"))
-        .select("value")
-        .head()
+def described(
+    spark: SparkSession, location: SparkLocation, name: str
+) -> tuple[QueueDescription | TopicDescription | SubscriptionDescription, NamespaceDescription]:
+    """Return the descriptions of an entity and of its namespace.
+
+    Args:
+        spark: A session that can read Kafka.
+        location: The namespace, and the Kafka cluster that holds it.
+        name: The name of the queue, topic or subscription.
+
+    Raises:
+        EntityNotFoundError: There is no such entity.
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+    key = name.lower()
+    stored = _stored(spark, location, key, _NAMESPACE) if has_topic(spark, location, _topic(location)) else {}
+    if key not in stored:
+        raise _missing(location, name)
+    found = read_description(stored[key])
+    if _NAMESPACE in stored:
+        return found, NamespaceDescription.model_validate_json(stored[_NAMESPACE])
+    return found, NamespaceDescription(created_at=found.created_at, updated_at=found.created_at)
+
+
+def _missing(location: SparkLocation, name: str) -> EntityNotFoundError:
+    kind = "queue or topic" if split_subscription(name) is None else "subscription"
+    create = "create_queue" if split_subscription(name) is None else "create_subscription"
+    return EntityNotFoundError(
+        f"namespace {location.namespace!r} at {location.bootstrap_servers} has no {kind} {name!r}: check the names, or create "
+        f"it with ServiceBusAdministrationClient.{create}"
     )
-    return None if described is None or described["value"] is None else bytes(described["value"]).decode()
 
 
-def _topic(location: KafkaLocation) -> str:
+def _stored(spark: SparkSession, location: SparkLocation, *keys: str) -> dict[str, str]:
+    """Return the descriptions that are stored under keys; without those that do not exist, or were deleted."""
+    found = latest(spark, location, _topic(location), F.col("key").isin(*keys))
+    return {key: text for key, (text, _) in found.items()}
+
+
+def _topic(location: SparkLocation) -> str:
     return compacted_topic_name(location.namespace, "descriptions")

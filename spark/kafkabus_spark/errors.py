@@ -2,10 +2,12 @@
 
 ::
 
-    SparkReadError
+    SparkError
     ├── JavaNotFoundError
     ├── ConnectorMissingError
     ├── EntityNotFoundError (also a LookupError)
+    ├── EntityDisabledError
+    ├── MessageRuleError (also a ValueError)
     ├── NamespaceFormatError
     └── NamespaceUnreachableError (also a ConnectionError)
 """
@@ -13,25 +15,33 @@
 from __future__ import annotations
 
 
-class SparkReadError(Exception):
+class SparkError(Exception):
     """The base class of this package's errors, except ValueError."""
 
 
-class JavaNotFoundError(SparkReadError):
+class JavaNotFoundError(SparkError):
     """No suitable Java for Spark was found; the error says what was found instead."""
 
 
-class ConnectorMissingError(SparkReadError):
+class ConnectorMissingError(SparkError):
     """The Spark session was started without the Kafka connector."""
 
 
-class EntityNotFoundError(SparkReadError, LookupError):
+class EntityNotFoundError(SparkError, LookupError):
     """The entity does not exist: Kafka has no topic for it."""
 
 
-class NamespaceFormatError(SparkReadError):
-    """The namespace is stored in a format that this version of kafkabus does not read."""
+class EntityDisabledError(SparkError):
+    """The entity takes no messages at present, by its status."""
 
 
-class NamespaceUnreachableError(SparkReadError, ConnectionError):
+class MessageRuleError(SparkError, ValueError):
+    """Messages break a rule of Service Bus or of their entity; nothing was sent."""
+
+
+class NamespaceFormatError(SparkError):
+    """The namespace is stored in a format that this version of kafkabus does not read or write."""
+
+
+class NamespaceUnreachableError(SparkError, ConnectionError):
     """Kafka does not answer, or refuses the credentials."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
-from kafkabus_mapping.connection import KafkaLocation
+from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, split_subscription, topic_name
 from kafkabus_mapping.secret import revealed
 from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, NamespaceUnreachableError
@@ -25,23 +29,67 @@ KAFKA_SCHEMA: Final = (
 )
 """The schema of Spark's Kafka source, headers included."""
 
+
+@dataclass(frozen=True, slots=True)
+class SparkLocation(KafkaLocation):
+    """The Kafka cluster that holds a namespace's topics, as Spark reaches it.
+
+    Attributes:
+        java_options: Options of Kafka's Java client, which count before those of the connection string.
+    """
+
+    java_options: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+
+
+def location_of(
+    connection: str, environment: Mapping[str, str] | None, java_options: Mapping[str, str] | None = None
+) -> SparkLocation:
+    """Return the namespace that a connection string names, and the Kafka cluster that holds it.
+
+    Raises:
+        ValueError: The string is malformed, or one of the options is not for connections.
+    """
+    found = parse_kafka_location(connection, os.environ if environment is None else environment, read_text)
+    own = {name.removeprefix("kafka."): value for name, value in (java_options or {}).items()}
+    reserved = [name for name in own if name in _RESERVED]
+    if reserved:
+        raise ValueError(f"kafka_options: {reserved[0]!r} is not the caller's choice; {_RESERVED[reserved[0]]}")
+    return SparkLocation(**{one.name: getattr(found, one.name) for one in fields(found)}, java_options=own)
+
+
+_RESERVED: Final = {
+    "bootstrap.servers": "the connection string names the brokers",
+    "isolation.level": "only committed records are messages",
+    "acks": "messages are durable when they are sent",
+    "enable.idempotence": "messages are stored once, and in order",
+    "key.serializer": "Spark sets it",
+    "value.serializer": "Spark sets it",
+    "key.deserializer": "Spark sets it",
+    "value.deserializer": "Spark sets it",
+    "group.id": "Spark chooses it",
+    "auto.offset.reset": "starting_offsets decides where a job begins",
+    "enable.auto.commit": "Spark keeps the offsets in its checkpoint",
+}
+"""Options that a caller cannot set, and why."""
 _SAME_IN_JAVA: Final = ("security.protocol", "sasl.mechanism", "ssl.key.password")
 """The options that have the same name in librdkafka and in Kafka's Java client."""
+_AS_LIBRDKAFKA: Final = str.maketrans("-_", "+/")
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
-def java_options(location: KafkaLocation) -> dict[str, str]:
+def java_options(location: SparkLocation) -> dict[str, str]:
     """Return the options of Kafka's Java client for a namespace: brokers, TLS and SASL.
 
     Raises:
-        ValueError: The SASL mechanism is OAUTHBEARER, or a file of a certificate cannot be read.
+        ValueError: The SASL mechanism is OAUTHBEARER, and its options in Java are missing; or a file of a certificate cannot
+            be read.
     """
     given = {option: revealed(value) for option, value in location.kafka_options.items()}
     mechanism = given.get("sasl.mechanism", "PLAIN")
-    if mechanism == "OAUTHBEARER":
+    if mechanism == "OAUTHBEARER" and "sasl.jaas.config" not in location.java_options:
         raise ValueError(
-            "KafkaSaslMechanism='OAUTHBEARER': Spark's reader takes a user with a password, or a certificate; use another "
-            "connection string for it"
+            "KafkaSaslMechanism='OAUTHBEARER': Kafka's Java client needs options of its own for it; give kafka_options= with "
+            "'sasl.jaas.config', 'sasl.login.callback.handler.class' and 'sasl.oauthbearer.token.endpoint.url'"
         )
     options = {"bootstrap.servers": location.bootstrap_servers}
     options |= {option: given[option] for option in _SAME_IN_JAVA if option in given}
@@ -55,7 +103,7 @@ def java_options(location: KafkaLocation) -> dict[str, str]:
         }
     if "sasl.username" in given:
         options["sasl.jaas.config"] = _jaas(mechanism, given["sasl.username"], given.get("sasl.password", ""))
-    return options
+    return options | dict(location.java_options)
 
 
 def check_connector(spark: SparkSession) -> None:
@@ -77,7 +125,7 @@ def check_connector(spark: SparkSession) -> None:
         ) from error
 
 
-def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> int:
+def topic_partitions(spark: SparkSession, location: SparkLocation, path: EntityPath) -> int:
     """Return how many partitions an entity's topic has; 0 through Spark Connect, which gives no access to the Java client.
 
     Raises:
@@ -91,7 +139,7 @@ def topic_partitions(spark: SparkSession, location: KafkaLocation, path: EntityP
         raise _translated(error, location, path, topic) from error
 
 
-def has_topic(spark: SparkSession, location: KafkaLocation, topic: str) -> bool:
+def has_topic(spark: SparkSession, location: SparkLocation, topic: str) -> bool:
     """Return whether a topic exists; True through Spark Connect, which gives no access to the Java client.
 
     Raises:
@@ -106,23 +154,81 @@ def has_topic(spark: SparkSession, location: KafkaLocation, topic: str) -> bool:
     return True
 
 
-def _ask_for_partitions(spark: SparkSession, location: KafkaLocation, topic: str) -> int:
+def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
+    """Return the id of a topic, as descriptions have it; an empty one if there is no such topic.
+
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+    try:
+        described = _described(spark, location, topic)
+    except Py4JJavaError as error:
+        if _UNKNOWN_TOPIC in str(error.java_exception):
+            return ""
+        raise _unreachable(error, location) from error
+    # Java writes ids in the alphabet for URLs, librdkafka in the other one.
+    return "" if described is None else str(described.topicId().toString()).translate(_AS_LIBRDKAFKA)
+
+
+def log_starts(spark: SparkSession, location: SparkLocation, topic: str) -> list[int]:
+    """Return the first offset of each partition of a topic; none if there is no such topic.
+
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+    try:
+        with _admin(spark, location) as admin:
+            if admin is None:
+                return []
+            jvm = _jvm(spark)
+            described = _describe(jvm, admin, topic)
+            asked = jvm.java.util.HashMap()
+            earliest = jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest()
+            for number in range(described.partitions().size()):
+                asked.put(jvm.org.apache.kafka.common.TopicPartition(topic, number), earliest)
+            found = admin.listOffsets(asked).all().get()
+            places = (jvm.org.apache.kafka.common.TopicPartition(topic, number) for number in range(asked.size()))
+            return [int(found.get(place).offset()) for place in places]
+    except Py4JJavaError as error:
+        if _UNKNOWN_TOPIC in str(error.java_exception):
+            return []
+        raise _unreachable(error, location) from error
+
+
+def _ask_for_partitions(spark: SparkSession, location: SparkLocation, topic: str) -> int:
+    described = _described(spark, location, topic)
+    return 0 if described is None else int(described.partitions().size())
+
+
+def _described(spark: SparkSession, location: SparkLocation, topic: str) -> Any:
+    """Return Kafka's description of a topic; None through Spark Connect."""
+    with _admin(spark, location) as admin:
+        return None if admin is None else _describe(_jvm(spark), admin, topic)
+
+
+def _describe(jvm: Any, admin: Any, topic: str) -> Any:
+    return admin.describeTopics(jvm.java.util.Collections.singletonList(topic)).allTopicNames().get().get(topic)
+
+
+@contextmanager
+def _admin(spark: SparkSession, location: SparkLocation) -> Generator[Any]:
+    """Open Kafka's administration client in Java; None through Spark Connect."""
     jvm = _jvm(spark)
     if jvm is None:
-        return 0
+        yield None
+        return
     settings = jvm.java.util.HashMap()
     limits = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS)}
     for name, value in (java_options(location) | limits).items():
         settings.put(name, value)
     admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
     try:
-        asked = admin.describeTopics(jvm.java.util.Collections.singletonList(topic))
-        return int(asked.allTopicNames().get().get(topic).partitions().size())
+        yield admin
     finally:
         admin.close()
 
 
-def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> tuple[int, bool]:
+def look_up(spark: SparkSession, location: SparkLocation, path: EntityPath) -> tuple[int, bool]:
     """Return how many partitions an entity has, and whether its topic exists.
 
     The topic of a dead-letter queue is created with its first message.
@@ -140,7 +246,7 @@ def look_up(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> t
         return topic_partitions(spark, location, EntityPath(names[0] if names else path.name)), False
 
 
-def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath, topic: str) -> Exception:
+def _translated(error: Py4JJavaError, location: SparkLocation, path: EntityPath, topic: str) -> Exception:
     if _UNKNOWN_TOPIC in str(error.java_exception):
         return EntityNotFoundError(
             f"namespace {location.namespace!r} has no queue {str(path)!r}: Kafka at {location.bootstrap_servers} has no "
@@ -150,7 +256,7 @@ def _translated(error: Py4JJavaError, location: KafkaLocation, path: EntityPath,
     return _unreachable(error, location)
 
 
-def _unreachable(error: Py4JJavaError, location: KafkaLocation) -> NamespaceUnreachableError:
+def _unreachable(error: Py4JJavaError, location: SparkLocation) -> NamespaceUnreachableError:
     return NamespaceUnreachableError(
         f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
         f"{error.java_exception}. Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.names import (
     EntityPath,
@@ -19,8 +17,10 @@ from kafkabus_mapping.names import (
     topic_name,
 )
 from kafkabus_spark.columns import Choice, decoded
-from kafkabus_spark.descriptions import check_format, described_subscription
-from kafkabus_spark.kafka import KAFKA_SCHEMA, check_connector, java_options, look_up, read_text
+from kafkabus_spark.descriptions import check_format, described, described_subscription
+from kafkabus_spark.kafka import KAFKA_SCHEMA, SparkLocation, check_connector, java_options, location_of, look_up
+from kafkabus_spark.positions import EARLIEST, Offsets, position
+from kafkabus_spark.states import COLUMNS, Selection, select
 from kafkabus_spark.subscriptions import choice
 
 if TYPE_CHECKING:
@@ -43,14 +43,20 @@ def read(
     *,
     subscription: str | None = None,
     sub_queue: SubQueue | str | None = None,
-    starting_offsets: str = "earliest",
-    ending_offsets: str = "latest",
+    state: Selection | str | None = None,
+    starting_offsets: Offsets | None = None,
+    starting_timestamp: datetime | None = None,
+    starting_sequence_numbers: int | Iterable[int] | None = None,
+    ending_offsets: Offsets | None = None,
+    ending_timestamp: datetime | None = None,
+    ending_sequence_numbers: int | Iterable[int] | None = None,
     fail_on_data_loss: bool = True,
     min_partitions: int | None = None,
     default_time_to_live: timedelta | None = None,
+    kafka_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """Return all messages of an entity that Kafka still holds, including settled ones.
+    """Return the messages of an entity that Kafka still holds, including settled ones unless ``state`` says otherwise.
 
     Only committed messages are read (``read_committed``). Columns that a query does not use cost nothing.
 
@@ -82,6 +88,21 @@ def read(
     ``headers``                       array<struct>            The record's headers, raw
     ================================= ======================== ======================================================
 
+    With ``state`` there are three columns more, by the last checkpoints of the entity's ledgers, which upkeep writes to Kafka
+    every five seconds. A message that was settled since counts as unsettled. Deferred and scheduled messages whose records are
+    kept apart from their log are read, too.
+
+    ================================= ======================== ======================================================
+    Column                            Type                     Meaning
+    ================================= ======================== ======================================================
+    ``settled``                       boolean                  Whether it was completed, dead-lettered, forwarded, or is
+                                                               a duplicate. The column's metadata have
+                                                               ``checkpoint_time``, that of the oldest checkpoint
+    ``state``                         string                   ``active``, ``deferred`` or ``scheduled``; null if settled
+    ``checkpoint_time``               timestamp                When the checkpoint of its partition was written, which is
+                                                               when that ledger changed; null if there is none yet
+    ================================= ======================== ======================================================
+
     Args:
         spark: A session with the Kafka connector, as ``session`` builds.
         connection: The namespace's connection string; it need not name Redis.
@@ -90,12 +111,21 @@ def read(
             select them; for messages sent before the rules were changed, the earlier rules do. Default all records of the
             topic's log: the messages sent, and copies for one subscription, with ``sb-addressed-to`` in ``headers``.
         sub_queue: ``"deadletter"`` for the dead-letter queue, which is empty until a message is dead-lettered.
-        starting_offsets: As for Spark's Kafka source: ``earliest`` or JSON per partition.
-        ending_offsets: As for Spark's Kafka source: ``latest`` or JSON per partition.
+        state: ``unsettled`` for messages that are not settled, ``settled``, or ``all`` to read both with their states; default
+            all, without their states.
+        starting_offsets: The first offset to read of each partition: ``earliest`` (the default), JSON as Spark's Kafka source
+            takes it, or a mapping of some partitions; the others are read from their beginning.
+        starting_timestamp: Read messages that were enqueued at this time or later; a time without a zone is in UTC.
+        starting_sequence_numbers: The first message to read, of one or several partitions.
+        ending_offsets: The offset behind the last one to read of each partition: ``latest`` (the default), JSON, or a mapping.
+        ending_timestamp: Read messages that were enqueued before this time.
+        ending_sequence_numbers: The last message to read, of one or several partitions.
         fail_on_data_loss: Whether a query fails if records that it should read were deleted.
         min_partitions: The minimum number of Spark tasks to read with; default one for each entity partition.
         default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
             the shortest of this, its own and its topic's default applies.
+        kafka_options: Options of Kafka's Java client for Spark, such as those of OAUTHBEARER, which count before those of the
+            connection string.
         environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
 
     Raises:
@@ -106,21 +136,39 @@ def read(
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
     """
-    location = _location(connection, environment)
-    path, wanted, lives = _meant(
-        spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live
-    )
-    options = _source_options(spark, location, path) | {
-        "startingOffsets": starting_offsets,
-        "endingOffsets": ending_offsets,
+    selection = None if state is None else Selection.of(state)
+    location = location_of(connection, environment, kafka_options)
+    path = entity_path(location, entity, sub_queue, subscription)
+    log, wanted, lives = _meant(spark, location, path, default_time_to_live)
+    partitions, has_topic = look_up(spark, location, log)
+    topic = topic_name(location.namespace, log)
+    options = _source_options(location, topic) | {
         "failOnDataLoss": str(fail_on_data_loss).lower(),
+        **position(
+            "starting",
+            topic,
+            partitions,
+            offsets=starting_offsets,
+            timestamp=starting_timestamp,
+            sequence_numbers=starting_sequence_numbers,
+        ),
+        **position(
+            "ending",
+            topic,
+            partitions,
+            offsets=ending_offsets,
+            timestamp=ending_timestamp,
+            sequence_numbers=ending_sequence_numbers,
+        ),
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
-    _, has_topic = look_up(spark, location, path)
     kafka = spark.read.format("kafka").options(**options)
     source = kafka.load() if has_topic else spark.createDataFrame([], KAFKA_SCHEMA)
-    return decoded(source, default_time_to_live=lives, expires=not path.is_dead_letter, wanted=wanted)
+    if selection is not None:
+        source = select(source, spark, location, path, described(spark, location, path.name)[0], selection)
+    also = () if selection is None else COLUMNS
+    return decoded(source, default_time_to_live=lives, expires=not log.is_dead_letter, wanted=wanted, also=also)
 
 
 def read_stream(
@@ -130,10 +178,13 @@ def read_stream(
     *,
     subscription: str | None = None,
     sub_queue: SubQueue | str | None = None,
-    starting_offsets: str = "earliest",
+    starting_offsets: Offsets | None = None,
+    starting_timestamp: datetime | None = None,
+    starting_sequence_numbers: int | Iterable[int] | None = None,
     fail_on_data_loss: bool = True,
-    max_offsets_per_trigger: int | None = None,
+    max_messages_per_trigger: int | None = None,
     default_time_to_live: timedelta | None = None,
+    kafka_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Return a stream of an entity's messages: those that Kafka holds, then new ones; settled messages are included.
@@ -148,31 +199,44 @@ def read_stream(
             select them; for messages sent before the rules were changed, the earlier rules do. Default all records of the
             topic's log: the messages sent, and copies for one subscription, with ``sb-addressed-to`` in ``headers``.
         sub_queue: ``"deadletter"`` for the dead-letter queue, which may still have no message.
-        starting_offsets: The offsets at which a query without a checkpoint begins: ``earliest``, ``latest`` or JSON per
-            partition.
+        starting_offsets: The offsets at which a query without a checkpoint begins: ``earliest`` (the default), ``latest``, JSON
+            as Spark's Kafka source takes it, or a mapping of some partitions; the others begin at their beginning.
+        starting_timestamp: Such a query begins with messages that were enqueued at this time or later.
+        starting_sequence_numbers: Such a query begins with these messages, of one or several partitions.
         fail_on_data_loss: Whether the query fails if records that it should read were deleted: settled records are trimmed
             once they are older than the queue's ``settled_retention``.
-        max_offsets_per_trigger: The maximum number of messages in a micro-batch; default no limit.
+        max_messages_per_trigger: The maximum number of messages in a micro-batch; default no limit.
         default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
             the shortest of this, its own and its topic's default applies.
+        kafka_options: Options of Kafka's Java client for Spark, such as those of OAUTHBEARER, which count before those of the
+            connection string.
         environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
     """
-    location = _location(connection, environment)
-    path, wanted, lives = _meant(
-        spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live
-    )
-    options = _source_options(spark, location, path) | {
-        "startingOffsets": starting_offsets,
+    location = location_of(connection, environment, kafka_options)
+    path = entity_path(location, entity, sub_queue, subscription)
+    log, wanted, lives = _meant(spark, location, path, default_time_to_live)
+    partitions, has_topic = look_up(spark, location, log)
+    topic = topic_name(location.namespace, log)
+    options = _source_options(location, topic) | {
+        # For a stream, Spark's own default is the end of the log.
+        "startingOffsets": EARLIEST,
         "failOnDataLoss": str(fail_on_data_loss).lower(),
+        **position(
+            "starting",
+            topic,
+            partitions,
+            offsets=starting_offsets,
+            timestamp=starting_timestamp,
+            sequence_numbers=starting_sequence_numbers,
+        ),
     }
-    _, has_topic = look_up(spark, location, path)
     if not has_topic:
         # A pattern finds the topic once it is created.
         options["subscribePattern"] = re.escape(options.pop("subscribe"))
-    if max_offsets_per_trigger is not None:
-        options["maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    if max_messages_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = str(max_messages_per_trigger)
     source = spark.readStream.format("kafka").options(**options).load()
-    return decoded(source, default_time_to_live=lives, expires=not path.is_dead_letter, wanted=wanted)
+    return decoded(source, default_time_to_live=lives, expires=not log.is_dead_letter, wanted=wanted)
 
 
 def partition_count(
@@ -181,16 +245,17 @@ def partition_count(
     entity: str,
     *,
     sub_queue: SubQueue | str | None = None,
+    kafka_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> int:
     """Return how many partitions an entity has; arguments and errors are those of ``read``."""
-    location = _location(connection, environment)
+    location = location_of(connection, environment, kafka_options)
     partitions, _ = look_up(spark, location, entity_path(location, entity, sub_queue))
     return partitions
 
 
 def entity_path(
-    location: KafkaLocation, entity: str, sub_queue: SubQueue | str | None, subscription: str | None = None
+    location: SparkLocation, entity: str, sub_queue: SubQueue | str | None, subscription: str | None = None
 ) -> EntityPath:
     """Return the entity that the arguments name.
 
@@ -209,7 +274,7 @@ def entity_path(
 
 
 def _meant(
-    spark: SparkSession, location: KafkaLocation, path: EntityPath, default_time_to_live: timedelta | None
+    spark: SparkSession, location: SparkLocation, path: EntityPath, default_time_to_live: timedelta | None
 ) -> tuple[EntityPath, Choice | None, timedelta | None]:
     """Return the entity whose log to read, the selection of its messages, and the default time to live.
 
@@ -229,15 +294,6 @@ def _meant(
     return EntityPath(described.topic_entity), choice(described), min(lives, default=None)
 
 
-def _location(connection: str, environment: Mapping[str, str] | None) -> KafkaLocation:
-    return parse_kafka_location(connection, os.environ if environment is None else environment, read_text)
-
-
-def _source_options(spark: SparkSession, location: KafkaLocation, path: EntityPath) -> dict[str, str]:
-    check_connector(spark)
-    client = FETCHING | java_options(location)
-    return {f"kafka.{name}": value for name, value in client.items()} | {
-        "subscribe": topic_name(location.namespace, path),
-        "includeHeaders": "true",
-        "kafka.isolation.level": "read_committed",
-    }
+def _source_options(location: SparkLocation, topic: str) -> dict[str, str]:
+    client = FETCHING | java_options(location) | {"isolation.level": "read_committed"}
+    return {f"kafka.{name}": value for name, value in client.items()} | {"subscribe": topic, "includeHeaders": "true"}

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 import kafkabus_spark
 from kafkabus.embedded.java import spark_java_home
+from tests.queues import delete_new_queues
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +32,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         kafkabus_spark.stop(session)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def queues_left() -> Iterator[None]:
+    """Leave no queue to upkeep that ``new_queue`` made."""
+    yield
+    delete_new_queues()
 
 
 @pytest.fixture(autouse=True)

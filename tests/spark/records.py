@@ -16,7 +16,7 @@ from kafkabus_mapping.properties import PropertyValue
 PROPERTY_NAMES = ("a", "b", "ü", "with space")
 """Names of properties in the facade's records; no foreign header has one of them."""
 
-_TEXTS = (
+TEXTS = (
     "",
     "plain",
     "with 'quotes' and \"more\"",
@@ -75,7 +75,7 @@ def generate_records(seed: int, count: int) -> Iterator[WrittenRecord]:
 
 def _facade(rng: random.Random) -> Headers:
     def text() -> str | None:
-        return rng.choice((None, *_TEXTS))
+        return rng.choice((None, *TEXTS))
 
     return encode_headers(
         Envelope(
@@ -106,7 +106,7 @@ def _property(rng: random.Random) -> PropertyValue:
         (
             None,
             True,
-            rng.choice(_TEXTS),
+            rng.choice(TEXTS),
             rng.randrange(-(10**6), 10**6),
             2**60 + rng.randrange(10**6),
             rng.random(),
@@ -123,7 +123,8 @@ def _property(rng: random.Random) -> PropertyValue:
 def _foreign(rng: random.Random) -> Headers:
     names = ("traceparent", "x", "x", "", "SB-UPPER", "sb", "ünicode")
     return [
-        (rng.choice(names), rng.choice((None, b"", b"1", b"\x80binary", "ü".encode()))) for _ in range(rng.randrange(4))
+        (rng.choice(names), rng.choice((None, b"", b"1", b"\x80binary" * 20, "ü".encode())))
+        for _ in range(rng.randrange(4))
     ]
 
 

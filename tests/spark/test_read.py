@@ -16,8 +16,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus_mapping.connection import parse_kafka_location
-from kafkabus_spark.kafka import java_options
+from kafkabus_spark.kafka import java_options, location_of
 from tests.spark.marks import SPARK
 
 pytestmark = SPARK
@@ -114,7 +113,7 @@ def test_a_message_expires_by_the_shorter_time_to_live(
 
 def test_a_stream_gives_the_same_rows(spark: SparkSession, connection: str, tmp_path: Path) -> None:
     """A stream from the earliest offset, in steps of one message, ends with what a batch reads."""
-    stream = kafkabus_spark.read_stream(spark, connection, QUEUE, max_offsets_per_trigger=1).select(
+    stream = kafkabus_spark.read_stream(spark, connection, QUEUE, max_messages_per_trigger=1).select(
         "message_id", "offset"
     )
     query = (
@@ -189,11 +188,10 @@ def test_a_bad_argument_is_named(spark: SparkSession, arguments: dict[str, Any],
 
 def test_tls_and_sasl_parts_reach_the_java_client() -> None:
     """Librdkafka's options are translated into the Java client's, quotes in passwords included."""
-    location = parse_kafka_location(
+    location = location_of(
         "Endpoint=sb://t/;KafkaBootstrapServers=x:1;KafkaSecurityProtocol=SASL_SSL;KafkaSaslMechanism=SCRAM-SHA-512;"
         'KafkaSaslUsername=me;KafkaSaslPassword=a"b\\c;KafkaSslCaLocation=ca.pem',
         {},
-        str,
     )
     assert java_options(location) == {
         "bootstrap.servers": "x:1",

@@ -12,9 +12,10 @@ import pytest
 from kafkabus.testing import InMemoryNamespace
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-ELSEWHERE = {"containers.md", "doctor.md", "gateway.md", "operate.md"}
+ELSEWHERE = {"containers.md", "doctor.md", "gateway.md", "operate.md", "spark.md"}
 """Pages whose code needs Docker, which tests/containers shows, is about a command, as test_doctor.py shows, needs a gateway, as
-tests/integration/gateway shows, or counts in its process from then on, as test_metrics.py shows."""
+tests/integration/gateway shows, counts in its process from then on, as test_metrics.py shows, or needs Spark, as tests/spark
+shows."""
 PAGES = sorted(
     page
     for page in FOLDER.glob("*.md")

@@ -1,0 +1,456 @@
+"""Messages as Kafka records, by Catalyst expressions: key, partition, headers, and the rules that a message may break.
+
+The rules are those of ``kafkabus.ServiceBusMessage`` and of its sender, and the headers those of
+``kafkabus_mapping.codec.encode_headers``: Spark writes the records that the SDK would send.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from difflib import get_close_matches
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
+
+from kafkabus_mapping import headers as h
+from kafkabus_spark.columns import base64, is_tagged, parsed_object, parsed_properties, readable
+
+BODY: Final = "body"
+MESSAGE_ID, SESSION_ID, PARTITION_KEY, BODY_TYPE = "message_id", "session_id", "partition_key", "body_type"
+TEXTS: Final = (
+    *(MESSAGE_ID, SESSION_ID, PARTITION_KEY, "correlation_id", "subject", "content_type", "to", "reply_to"),
+    *("reply_to_session_id", BODY_TYPE),
+)
+"""The columns of text, each with a header, in the order of these headers."""
+TIME_TO_LIVE, SCHEDULED = "time_to_live", "scheduled_enqueue_time_utc"
+PROPERTIES, PROPERTIES_JSON = "application_properties", "application_properties_json"
+HEADERS: Final = "headers"
+WRITTEN: Final = (BODY, *TEXTS, TIME_TO_LIVE, SCHEDULED, PROPERTIES, PROPERTIES_JSON, HEADERS)
+"""The columns that are written."""
+READ_ONLY: Final = frozenset(
+    {
+        *(
+            "sequence_number",
+            "partition_id",
+            "offset",
+            "enqueued_time_utc",
+            "expires_at_utc",
+            "enqueued_sequence_number",
+        ),
+        *("dead_letter_reason", "dead_letter_error_description", "dead_letter_source"),
+    }
+)
+"""The columns of ``read`` that a new message does not have: they are not written."""
+
+PROBLEM: Final = "problem"
+"""The column that tells which rule a message breaks; null if it breaks none."""
+NAME: Final = "_name"
+"""The column by which an error names a message."""
+SINK: Final = {name: f"_sink_{name}" for name in ("key", "value", "headers", "partition")}
+"""The columns of Spark's Kafka sink, and their names among the messages' columns."""
+
+MAX_IDENTIFIER: Final = 128
+"""Longest message id, session id, partition key and reply-to session id, in characters."""
+_IDENTIFIERS: Final = (MESSAGE_ID, SESSION_ID, PARTITION_KEY, "reply_to_session_id")
+_OWN: Final = "_own_"
+_HEADER_OF: Final = dict(h.TEXT_FIELDS)
+_ENTRIES: Final = "array<struct<key:string,value:binary>>"
+_EXACT_IN_JSON: Final = 1 << 53
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_DAY: Final = timedelta(days=1) // _MICROSECOND
+_LONGEST: Final = timedelta.max // _MILLISECOND
+_YEAR_ONE, _YEAR_TEN_THOUSAND = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""The range of Python's timestamps, in microseconds since 1970; the end is excluded."""
+_SHOWN: Final = 80
+
+_WHOLE: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_TIMES: Final = (T.TimestampType, T.TimestampNTZType)
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What an entity demands of its messages.
+
+    Attributes:
+        name: The entity's name.
+        partitions: The number of its partitions.
+        requires_session: Whether messages need a session id.
+        detects_duplicates: Whether the message id decides the partition of a message that has no other key.
+        max_message_bytes: The maximum size of a message, properties included.
+    """
+
+    name: str
+    partitions: int
+    requires_session: bool
+    detects_duplicates: bool
+    max_message_bytes: int
+
+
+def check_columns(schema: T.StructType) -> None:
+    """Check that the columns of a frame are those of messages.
+
+    Raises:
+        ValueError: A column is unknown, missing, or of a type that it cannot have; the error says what to do.
+    """
+    known = {*WRITTEN, *READ_ONLY}
+    for field in schema.fields:
+        name = field.name.lower()
+        if name not in known:
+            (like,) = get_close_matches(name, sorted(known), n=1) or ("",)
+            raise ValueError(
+                f"column {field.name!r} is none that a message has"
+                + (f" (is {like!r} meant?)" if like else "")
+                + f": drop it, or put it into {PROPERTIES!r}, as F.struct({field.name!r}) does"
+            )
+    types = {field.name.lower(): field.dataType for field in schema.fields}
+    if BODY not in types:
+        raise ValueError(f"no column {BODY!r}: name the messages' bodies so, as binary or text")
+    for name, kind in types.items():
+        if name in _KINDS and not isinstance(kind, _KINDS[name][0]):
+            raise ValueError(f"column {name!r} is {kind.simpleString()}: {_KINDS[name][1]}")
+    if PROPERTIES in types:
+        _check_properties(types[PROPERTIES])
+
+
+_TEXT_WANTED: Final = "use text, as cast('string') makes it"
+_KINDS: Final[Mapping[str, tuple[tuple[type[T.DataType], ...], str]]] = {
+    BODY: ((T.BinaryType, T.StringType), "use binary or text, as F.to_json makes it of a struct"),
+    **dict.fromkeys(TEXTS, ((T.StringType,), _TEXT_WANTED)),
+    PROPERTIES_JSON: ((T.StringType,), _TEXT_WANTED),
+    TIME_TO_LIVE: ((T.DayTimeIntervalType, *_WHOLE), "use an interval day to second, or whole seconds"),
+    SCHEDULED: (_TIMES, "use a timestamp"),
+    PROPERTIES: ((T.MapType, T.StructType), "use a map of texts to values, or a struct"),
+    HEADERS: ((T.ArrayType,), "use the headers that read returns, or drop it"),
+}
+"""The types that a column may have, and what to do if it has another one."""
+
+
+def _check_properties(kind: T.DataType) -> None:
+    """Check the types of application properties: of a map's keys and values, or of a struct's fields."""
+    if isinstance(kind, T.MapType):
+        if not isinstance(kind.keyType, T.StringType):
+            raise ValueError(f"column {PROPERTIES!r} has keys of type {kind.keyType.simpleString()}: use text")
+        values = [(PROPERTIES, kind.valueType)]
+    else:
+        values = [(f"{PROPERTIES}.{field.name}", field.dataType) for field in _fields(kind)]
+    for name, value in values:
+        if not isinstance(value, _PROPERTY_TYPES):
+            raise ValueError(
+                f"{name} is {value.simpleString()}: an application property is text, a boolean, a whole number, a float or "
+                "double, binary, a timestamp, an interval day to second, or a variant of these; cast it, as to text with "
+                "F.to_json"
+            )
+
+
+_PROPERTY_TYPES: Final = (
+    *(T.StringType, T.BooleanType, *_WHOLE, T.FloatType, T.DoubleType, T.BinaryType, *_TIMES, T.DayTimeIntervalType),
+    *(T.VariantType, T.NullType),
+)
+
+
+def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
+    """Return messages with additional columns: those of Spark's Kafka sink (``SINK``), ``PROBLEM`` and ``NAME``.
+
+    Each step is a projection of its own, because within one projection each use of a long expression is another copy of it.
+
+    Args:
+        messages: The messages, whose columns ``check_columns`` has checked.
+        rules: What the entity demands of them.
+    """
+    types = {field.name.lower(): field.dataType for field in messages.schema.fields}
+    own = {name: column for name, column in _values(types).items() if column is not None}
+    steps = messages.withColumns({f"{_OWN}{name}": column for name, column in own.items()})
+    values = {
+        header: F.col(f"{_OWN}{name}").cast("string").cast("binary") for name, header in _HEADERS.items() if name in own
+    }
+    key = _effective_key(own, rules)
+    return steps.withColumns(
+        {
+            SINK["key"]: key,
+            SINK["value"]: F.col(f"{_OWN}{BODY}"),
+            SINK["headers"]: F.concat(*(_entry(header, value) for header, value in values.items())),
+            SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
+            PROBLEM: _problem(own, types, values, rules),
+            NAME: _name(types),
+        }
+    )
+
+
+_HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in {*TEXTS, "amqp"}} | {
+    TIME_TO_LIVE: h.TIME_TO_LIVE,
+    SCHEDULED: h.SCHEDULED_ENQUEUE_TIME,
+    PROPERTIES: h.APPLICATION_PROPERTIES,
+}
+"""The values that have headers, and these, in their order."""
+
+
+def _values(types: Mapping[str, T.DataType]) -> dict[str, Column | None]:
+    """Return the values of a message's parts as its record holds them; None if the frame has no column for one."""
+    random_id = F.expr("replace(uuid(), '-', '')")
+    texts = {name: F.col(name) if name in types else None for name in TEXTS}
+    # An empty id is replaced: two messages with an empty id would be duplicates of each other.
+    given = texts[MESSAGE_ID]
+    texts[MESSAGE_ID] = random_id if given is None else F.coalesce(F.nullif(given, F.lit("")), random_id)
+    return {
+        BODY: F.col(BODY).cast("binary"),
+        **texts,
+        "amqp": _amqp() if HEADERS in types else None,
+        TIME_TO_LIVE: _time_to_live(types[TIME_TO_LIVE]) if TIME_TO_LIVE in types else None,
+        SCHEDULED: _milliseconds(F.col(SCHEDULED), types[SCHEDULED]) if SCHEDULED in types else None,
+        PROPERTIES: _properties(types),
+    }
+
+
+def _own(name: str) -> Column:
+    return F.col(f"{_OWN}{name}")
+
+
+def _effective_key(own: Mapping[str, Column], rules: Rules) -> Column:
+    names = [SESSION_ID, PARTITION_KEY, *([MESSAGE_ID] if rules.detects_duplicates else [])]
+    return F.coalesce(*(_own(name) for name in names if name in own), F.lit(None).cast("string")).cast("binary")
+
+
+def _entry(header: str, value: Column) -> Column:
+    """Return a header as an array of one, or as an empty one if there is no value; to join these is generated code."""
+    entry = F.array(F.struct(F.lit(header).alias("key"), value.alias("value")))
+    return entry if header == h.MESSAGE_ID else F.when(value.isNotNull(), entry).otherwise(F.array().cast(_ENTRIES))
+
+
+def _amqp() -> Column:
+    found = F.filter(HEADERS, lambda header: header["key"] == h.AMQP)
+    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+
+
+def _time_to_live(kind: T.DataType) -> Column:
+    """Return a time to live in milliseconds; 0 is none, as in Azure's SDK."""
+    given = F.col(TIME_TO_LIVE)
+    if isinstance(kind, T.DayTimeIntervalType):
+        return F.unix_millis(F.timestamp_micros(F.nullif(_microseconds(given), F.lit(0))))
+    # What is longer than the longest one is a problem; as a product it would not fit.
+    seconds = F.least(F.nullif(given.cast("bigint"), F.lit(0)), F.lit(_LONGEST // 1000 + 1))
+    return F.when(given.isNotNull(), seconds * 1000)
+
+
+def _microseconds(interval: Column) -> Column:
+    # Of an interval with fewer fields, the others cannot be extracted.
+    interval = interval.cast("interval day to second")
+    days, hours, minutes = (F.extract(F.lit(part), interval).cast("bigint") for part in ("DAY", "HOUR", "MINUTE"))
+    seconds = (F.extract(F.lit("SECOND"), interval) * 1_000_000).cast("bigint")
+    return ((days * 24 + hours) * 60 + minutes) * 60_000_000 + seconds
+
+
+def _since_1970(moment: Column, kind: T.DataType) -> Column:
+    """Return a moment in microseconds since 1970; one without a time zone is in UTC, as in Azure's SDK."""
+    if isinstance(kind, T.TimestampNTZType):
+        return _microseconds(moment - F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
+    return F.unix_micros(moment)
+
+
+def _milliseconds(moment: Column, kind: T.DataType) -> Column:
+    return F.unix_millis(F.timestamp_micros(_since_1970(moment, kind)))
+
+
+def _properties(types: Mapping[str, T.DataType]) -> Column | None:
+    """Return the JSON text of the application properties; null if there are none."""
+    kind = types.get(PROPERTIES)
+    if kind is None:
+        return F.nullif(F.col(PROPERTIES_JSON), F.lit("{}")) if PROPERTIES_JSON in types else None
+    if not isinstance(kind, T.MapType):
+        return _object(F.concat_ws(",", *(_member(field) for field in _fields(kind))))
+    value_type = kind.valueType
+    if isinstance(value_type, T.StringType) and PROPERTIES_JSON in types:
+        return _properties_as_read()
+    if isinstance(value_type, T.StringType):
+        return F.when(F.size(PROPERTIES) > 0, F.to_json(PROPERTIES, {"ignoreNullFields": "false"}))
+    return _members(F.map_entries(PROPERTIES), lambda entry: _json(entry["value"], value_type))
+
+
+def _fields(kind: T.DataType) -> list[T.StructField]:
+    return kind.fields if isinstance(kind, T.StructType) else []
+
+
+def _member(field: T.StructField) -> Column:
+    """Return a field of the application properties as a member of a JSON object; null if it is null."""
+    name = json.dumps(field.name, ensure_ascii=False)
+    return F.concat(F.lit(f"{name}:"), _json(F.col(PROPERTIES)[field.name], field.dataType))
+
+
+def _properties_as_read() -> Column:
+    """Return properties with the types of the JSON that they were read from, if they are still what was read."""
+    text = F.col(PROPERTIES_JSON)
+    read = F.struct(
+        parsed_properties(text.cast("binary"))["raw"].alias("raw"), parsed_object(text, "variant").alias("typed")
+    )
+
+    def again(read: Column) -> Column:
+        def member(entry: Column) -> Column:
+            raw, typed = (F.try_element_at(read[name], entry["key"]) for name in ("raw", "typed"))
+            same = typed.isNotNull() & readable(raw, is_tagged(typed)).eqNullSafe(entry["value"])
+            return F.when(same, F.to_json(typed)).otherwise(_quoted(entry["value"]))
+
+        return _members(F.map_entries(PROPERTIES), member)
+
+    # A transform of one element binds the maps to a name, so that Spark computes them once.
+    return F.get(F.transform(F.array(read), again), F.lit(0))
+
+
+def _members(entries: Column, encode: Callable[[Column], Column]) -> Column:
+    """Return a JSON object of entries, whose values a function encodes; null for none."""
+
+    def member(entry: Column) -> Column:
+        return F.concat(_quoted(entry["key"]), F.lit(":"), F.coalesce(encode(entry), F.lit("null")))
+
+    return _object(F.array_join(F.transform(entries, member), ","))
+
+
+def _object(members: Column) -> Column:
+    return F.when(members != "", F.concat(F.lit("{"), members, F.lit("}")))
+
+
+def _quoted(text: Column) -> Column:
+    """Return a text as JSON has it; null as ``null``."""
+    # Quotes keep the brackets that belong to the text.
+    return F.btrim(F.to_json(F.array(text)), F.lit("[]"))
+
+
+def _json(value: Column, kind: T.DataType) -> Column:  # noqa: PLR0911 - a case each
+    """Return the value of an application property as JSON, see ``kafkabus_mapping.properties``; null if it is null."""
+    text = value.cast("string")
+    match kind:
+        case T.StringType():
+            return F.when(value.isNotNull(), _quoted(value))
+        case T.BinaryType():
+            return _tagged("bytes", _in_quotes(base64(value)))
+        case T.LongType():
+            exact = value.between(-_EXACT_IN_JSON, _EXACT_IN_JSON)
+            return F.when(exact, text).otherwise(_tagged("int", _in_quotes(text)))
+        case T.FloatType() | T.DoubleType():
+            # Python writes them so; it compares NaN as larger than any number.
+            said = F.when(F.isnan(value), F.lit("nan")).when(value > 0, F.lit("inf")).otherwise(F.lit("-inf"))
+            return F.when(F.abs(value) < float("inf"), text).when(value.isNotNull(), _tagged("float", _in_quotes(said)))
+        case T.TimestampType() | T.TimestampNTZType():
+            return _tagged("datetime", _in_quotes(_isoformat(_since_1970(value, kind))))
+        case T.DayTimeIntervalType():
+            return _tagged("timedelta", _microseconds(value).cast("string"))
+        case T.VariantType():
+            return F.to_json(value)
+        case _:
+            return text
+
+
+def _tagged(tag: str, content: Column) -> Column:
+    return F.concat(F.lit(f'{{"{tag}":'), content, F.lit("}"))
+
+
+def _in_quotes(text: Column) -> Column:
+    return F.concat(F.lit('"'), text, F.lit('"'))
+
+
+def _isoformat(microseconds: Column) -> Column:
+    """Return a moment as Python's ``datetime.isoformat`` writes it in UTC, whatever the session's time zone is."""
+    time = F.pmod(microseconds, F.lit(_DAY))
+    # A quotient is a double, and exact only if it is rounded.
+    day = F.date_from_unix_date(F.round((microseconds - time) / _DAY).cast("int")).cast("string")
+    seconds, rest = (time / 1_000_000).cast("int"), F.pmod(time, F.lit(1_000_000))
+    clock = F.format_string(
+        "%02d:%02d:%02d", (seconds / 3600).cast("int"), (seconds / 60).cast("int") % 60, seconds % 60
+    )
+    fraction = F.when(rest > 0, F.format_string(".%06d", rest)).otherwise(F.lit(""))
+    return F.concat(day, F.lit("T"), clock, fraction, F.lit("+00:00"))
+
+
+def _problem(
+    own: Mapping[str, Column], types: Mapping[str, T.DataType], values: Mapping[str, Column], rules: Rules
+) -> Column:
+    """Return which rule a message breaks, with the value and the remedy; null if it breaks none."""
+    found: list[tuple[Column, Column]] = []
+    for name in (name for name in TEXTS if name in types):
+        text = F.col(name)
+        found.append((~F.is_valid_utf8(text), F.lit(f"{name} is no text: its bytes are not UTF-8")))
+        if name in _IDENTIFIERS:
+            length = F.length(text)
+            said = _said(f"{name} has ", length, f" characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+            found.append((length > MAX_IDENTIFIER, said))
+    if {SESSION_ID, PARTITION_KEY} <= types.keys():
+        session, key = F.col(SESSION_ID), F.col(PARTITION_KEY)
+        said = _said(PARTITION_KEY + " '", key, "' differs from session_id '", session, "': ", _ALIKE)
+        found.append((session != key, said))
+    if rules.requires_session:
+        missing = F.col(SESSION_ID).isNull()
+        found.append((missing, F.lit(f"no session_id, and {rules.name!r} requires sessions: set one")))
+    if BODY_TYPE in types:
+        found += _problems_of_body_types()
+    if TIME_TO_LIVE in own:
+        lives = _own(TIME_TO_LIVE)
+        said = _said(f"{TIME_TO_LIVE} is ", lives, " ms: give a positive duration, or none for the entity's default")
+        found += [(lives < 0, said), (lives > _LONGEST, F.lit(f"{TIME_TO_LIVE} is longer than Python's timedelta.max"))]
+    if SCHEDULED in own:
+        outside = ~_own(SCHEDULED).between(_YEAR_ONE // 1000, _YEAR_TEN_THOUSAND // 1000 - 1)
+        found.append((outside, F.lit(f"{SCHEDULED} is not in the years 1 to 9999")))
+    if _may_be_malformed(types):
+        wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES).cast("binary")).isNull()
+        said = _said("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
+        found.append((wrong, said))
+    size = _size(own, values)
+    most = f" bytes, properties included: {rules.name!r} takes messages of {rules.max_message_bytes}; make it smaller"
+    found.append((size > rules.max_message_bytes, _said("it has ", size, most)))
+    (condition, said), *others = found
+    problem = F.when(condition, said)
+    for condition, said in others:
+        problem = problem.when(condition, said)
+    return problem
+
+
+_ALIKE: Final = "a session's messages share one partition; set both alike, or leave partition_key unset"
+_NOT_PROPERTIES: Final = "this is no JSON object of texts, numbers, booleans, nulls and tagged values"
+
+
+def _said(*parts: Column | str) -> Column:
+    return F.concat(*(F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts))
+
+
+def _problems_of_body_types() -> list[tuple[Column, Column]]:
+    kind, body = F.col(BODY_TYPE), F.col(BODY).cast("string")
+    unknown = kind.isNotNull() & ~kind.isin("sequence", "value")
+    broken = kind.isNotNull() & (body.isNull() | F.try_parse_json(body).isNull())
+    return [
+        (unknown, _said("body_type '", kind, "': choose 'sequence' or 'value' for JSON bodies, or none for bytes")),
+        (broken, _said("body_type '", kind, "' and a body that is not JSON: leave body_type unset, or write JSON")),
+    ]
+
+
+def _may_be_malformed(types: Mapping[str, T.DataType]) -> bool:
+    """Return whether application properties come as JSON, or with values of which only the data say what they are."""
+    kind = types.get(PROPERTIES)
+    if kind is None:
+        return PROPERTIES_JSON in types
+    values = [kind.valueType] if isinstance(kind, T.MapType) else [field.dataType for field in _fields(kind)]
+    return any(isinstance(value, T.VariantType) for value in values)
+
+
+def _size(own: Mapping[str, Column], values: Mapping[str, Column]) -> Column:
+    """Return a message's size as ``kafkabus_mapping.codec.record_size`` counts it."""
+    keys = [F.nullif(_own(name), F.lit("")) for name in (SESSION_ID, PARTITION_KEY) if name in own]
+    size = F.coalesce(F.octet_length(_own(BODY)), F.lit(0))
+    if keys:
+        size = size + F.coalesce(F.octet_length(F.coalesce(*keys)), F.lit(0))
+    for header, value in values.items():
+        size = size + F.coalesce(F.octet_length(value) + len(header), F.lit(0))
+    return size
+
+
+def _name(types: Mapping[str, T.DataType]) -> Column:
+    """Return the words by which an error names a message: its id, else its number, else how its body begins."""
+    names = [
+        F.concat(F.lit(f"{name} '"), F.left(F.col(name).cast("string"), F.lit(_SHOWN)), F.lit("'"))
+        for name in (MESSAGE_ID, "sequence_number")
+        if name in types
+    ]
+    begin = F.left(F.coalesce(F.col(BODY).cast("string"), F.lit("")), F.lit(_SHOWN))
+    return F.coalesce(*names, F.concat(F.lit("body '"), begin, F.lit("'")))

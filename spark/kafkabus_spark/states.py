@@ -1,0 +1,231 @@
+"""Which messages are settled, by the last checkpoints of their ledgers, which Kafka holds: no Redis is asked."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from kafkabus_mapping.archive import ARCHIVE
+from kafkabus_mapping.checkpoints import CHECKPOINTS, SEPARATOR, Checkpoint, ledger_prefix, read_checkpoint
+from kafkabus_mapping.codec import EPOCH
+from kafkabus_mapping.entities import EntityDescription, TopicDescription, generation_of, holder_id_of
+from kafkabus_mapping.names import EntityPath, compacted_topic_name, topic_name
+from kafkabus_spark.compacted import latest, latest_records
+from kafkabus_spark.kafka import KAFKA_SCHEMA, SparkLocation, has_topic, log_starts, topic_id
+
+SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
+"""The columns that tell the state of a message; see ``read``."""
+AS_OF: Final = "checkpoint_time"
+"""The key in the metadata of the column ``settled``: the time of the oldest of the checkpoints, in ISO 8601."""
+
+_BUCKET_BITS: Final = 8
+"""Ranges are joined with the log by buckets of 256 offsets, so that each record is compared with few ranges."""
+_RANGES: Final = "of_partition int, first bigint, last bigint, of_state string"
+
+Ranges = list[tuple[int, int, int, "str | None"]]
+"""Partition, first and last offset, and state; None for settled ones."""
+
+
+class Selection(str, Enum):
+    """The messages to read, by what became of them."""
+
+    UNSETTLED = "unsettled"
+    SETTLED = "settled"
+    ALL = "all"
+
+    @classmethod
+    def of(cls, state: Selection | str) -> Selection:
+        """Return the selection of a name.
+
+        Raises:
+            ValueError: There is none of this name.
+        """
+        try:
+            return cls(state)
+        except ValueError:
+            raise ValueError(
+                f"state {state!r}: choose from {[one.value for one in cls]}, or None to read all without their states"
+            ) from None
+
+
+@dataclass(frozen=True)
+class States:
+    """The states of an entity's messages, as its ledgers' checkpoints tell them.
+
+    Attributes:
+        cursors: The offset of each partition from which on messages were not granted, but for those in ``ranges``.
+        times: When the checkpoint of each partition was written; None if there is none yet.
+        ranges: Offsets that are not settled below the cursors, and those that are beyond.
+    """
+
+    cursors: Sequence[int]
+    times: Sequence[datetime | None]
+    ranges: Ranges
+
+
+def select(
+    source: DataFrame,
+    spark: SparkSession,
+    location: SparkLocation,
+    path: EntityPath,
+    description: EntityDescription,
+    selection: Selection,
+) -> DataFrame:
+    """Return records of an entity's log with the columns ``COLUMNS``, and with records that are kept elsewhere.
+
+    Args:
+        source: The records, with the columns of Spark's Kafka source.
+        spark: The session.
+        location: The namespace, and the Kafka cluster that holds it.
+        path: The path of the entity: a queue, a subscription, or one of their dead-letter queues.
+        description: The description of the queue or subscription.
+        selection: The records to keep.
+
+    Raises:
+        ValueError: The entity is a topic.
+    """
+    if isinstance(description, TopicDescription):
+        raise ValueError(
+            f"{path.name!r} is a topic, whose messages are settled in its subscriptions: give subscription= the name of one"
+        )
+    log = path if path.is_dead_letter else EntityPath(getattr(description, "topic_entity", description.name))
+    topic = topic_name(location.namespace, log)
+    own_id = topic_id(spark, location, topic) if path.is_dead_letter else description.topic_id
+    generation = generation_of(path, description, own_id)
+    prefixes = [ledger_prefix(location.namespace, path, generation, number) for number in range(description.partitions)]
+    kept = _archived(spark, location, topic, holder_id_of(path, description, own_id))
+    records = source if kept is None else source.unionByName(kept)
+    found = _with_states(records, _states(_checkpoints(spark, location, prefixes), prefixes))
+    if selection is Selection.ALL:
+        return found
+    return found.where(F.col(SETTLED) == F.lit(selection is Selection.SETTLED))
+
+
+def _with_states(records: DataFrame, states: States) -> DataFrame:
+    known = [time.isoformat() for time in states.times if time is not None]
+    as_of = min(known) if len(known) == len(states.times) else None
+    ranges = records.sparkSession.createDataFrame(states.ranges, _RANGES)
+    buckets = F.sequence(F.shiftright("first", _BUCKET_BITS), F.shiftright("last", _BUCKET_BITS))
+    within = (
+        (F.col("of_partition") == F.col("partition"))
+        & (F.col("bucket") == F.shiftright("offset", _BUCKET_BITS))
+        & F.col("offset").between(F.col("first"), F.col("last"))
+    )
+    joined = records.join(ranges.withColumn("bucket", F.explode(buckets)), within, "left")
+    beyond = F.col("offset") >= _of_partition([F.lit(cursor) for cursor in states.cursors])
+    state = F.when(F.col("of_partition").isNotNull(), F.col("of_state")).when(beyond, F.lit("active"))
+    times = [F.timestamp_millis(F.lit(None if time is None else _milliseconds(time))) for time in states.times]
+    return joined.select(
+        *records.columns,
+        state.isNull().alias(SETTLED, metadata={} if as_of is None else {AS_OF: as_of}),
+        state.alias(STATE),
+        _of_partition(times).alias(CHECKPOINT_TIME),
+    )
+
+
+def _of_partition(values: list[Column]) -> Column:
+    return F.get(F.array(*values), F.col("partition"))
+
+
+def _milliseconds(time: datetime) -> int:
+    return (time - EPOCH) // timedelta(milliseconds=1)
+
+
+def _states(found: dict[str, tuple[Checkpoint, datetime]], prefixes: Sequence[str]) -> States:
+    """Return the states that checkpoints tell; a partition without one has granted nothing yet."""
+    cursors: list[int] = []
+    times: list[datetime | None] = []
+    ranges: Ranges = []
+    for partition, prefix in enumerate(prefixes):
+        checkpoint, time = found.get(prefix, (None, None))
+        cursors.append(0 if checkpoint is None else checkpoint.cursor)
+        times.append(time)
+        if checkpoint is not None:
+            ranges += [(partition, first, last, state) for first, last, state in ranges_of(checkpoint)]
+    return States(cursors, times, ranges)
+
+
+def ranges_of(checkpoint: Checkpoint) -> list[tuple[int, int, str | None]]:
+    """Return ranges of offsets with their states, each offset in one of them at most; None is settled.
+
+    Offsets in no range are settled below the cursor, and active from there on.
+    """
+    held = [(first, last, "active") for first, last, _ in checkpoint.waiting]
+    held += [(first, last, "deferred") for first, last, _ in checkpoint.deferred]
+    held += [(offset, offset, "active") for offset, _, _ in checkpoint.moving]
+    held += [(offset, offset, "scheduled") for offset, _ in checkpoint.scheduled]
+    found: list[tuple[int, int, str | None]] = []
+    upto = -1
+    for first, last, state in sorted(held):
+        # Blocks of different age may overlap.
+        begin = max(first, upto + 1)
+        if begin <= last:
+            found.append((begin, last, state))
+            upto = last
+    begins = [first for first, _, _ in found]
+    settled = [
+        (offset, offset, None)
+        for offset in checkpoint.skipped
+        if offset >= checkpoint.cursor and not _is_in(found, bisect_right(begins, offset) - 1, offset)
+    ]
+    return [*found, *settled]
+
+
+def _is_in(ranges: list[tuple[int, int, str | None]], position: int, offset: int) -> bool:
+    return position >= 0 and offset <= ranges[position][1]
+
+
+def _checkpoints(
+    spark: SparkSession, location: SparkLocation, prefixes: Sequence[str]
+) -> dict[str, tuple[Checkpoint, datetime]]:
+    """Return the last checkpoints of ledgers, and when they were written, by prefix."""
+    topic = compacted_topic_name(location.namespace, CHECKPOINTS)
+    if not has_topic(spark, location, topic):
+        return {}
+    heads: dict[str, tuple[str, datetime]] = {}
+    blocks: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    wanted = F.split_part(F.col("key"), F.lit(SEPARATOR), F.lit(1)).isin(*prefixes)
+    for key, (text, written) in latest(spark, location, topic, wanted).items():
+        prefix, separator, block = key.partition(SEPARATOR)
+        if separator:
+            blocks[prefix][int(block)] = text
+        else:
+            heads[prefix] = text, EPOCH + timedelta(milliseconds=written)
+    return {prefix: (read_checkpoint(head, blocks[prefix]), time) for prefix, (head, time) in heads.items()}
+
+
+def _archived(spark: SparkSession, location: SparkLocation, topic: str, holder_id: str) -> DataFrame | None:
+    """Return the records of a log that were deleted from it and are kept elsewhere; None if there is no place for them."""
+    archive = compacted_topic_name(location.namespace, ARCHIVE)
+    if not has_topic(spark, location, archive):
+        return None
+    copies = latest_records(spark, location, archive, F.col("key").startswith(f"{holder_id}/"))
+    starts = log_starts(spark, location, topic)
+    record = copies.select(F.parse_json(F.col("value").cast("string")).alias("record"))
+    headers = F.variant_get("record", "$[1][2]", "array<variant>")
+    return record.select(
+        F.unbase64(F.variant_get("record", "$[1][0]", "string")).alias("key"),
+        F.unbase64(F.variant_get("record", "$[1][1]", "string")).alias("value"),
+        F.variant_get("record", "$[0][0]", "string").alias("topic"),
+        F.variant_get("record", "$[0][1]", "int").alias("partition"),
+        F.variant_get("record", "$[0][2]", "bigint").alias("offset"),
+        F.timestamp_millis(F.variant_get("record", "$[2][1]", "bigint")).alias("timestamp"),
+        F.variant_get("record", "$[2][0]", "int").alias("timestampType"),
+        F.transform(headers, _header).cast(_HEADERS).alias("headers"),
+    ).where(F.col("offset") < F.get(F.array(*map(F.lit, starts)), F.col("partition")))
+
+
+_HEADERS: Final = KAFKA_SCHEMA.partition("headers ")[2]
+
+
+def _header(header: Column) -> Column:
+    name, content = (F.variant_get(header, path, "string") for path in ("$[0]", "$[1]"))
+    return F.struct(name.alias("key"), F.unbase64(content).alias("value"))

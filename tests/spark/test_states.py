@@ -1,0 +1,257 @@
+"""Spark tells settled messages from others by the checkpoints in Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+import kafkabus_spark
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus._async.context import ClientContext
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.snapshot import Snapshot
+from kafkabus.management import CorrelationRuleFilter, RuleProperties, ServiceBusAdministrationClient
+from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus_mapping.checkpoints import block_text, read_checkpoint
+from kafkabus_mapping.names import EntityPath, SubQueue, subscription_name
+from kafkabus_spark.states import ranges_of
+from tests.spark.marks import SPARK
+
+pytestmark = SPARK
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def tend(monkeypatch: pytest.MonkeyPatch, untended: str) -> Callable[[EntityPath], None]:
+    """A function that looks after an entity for long enough that checkpoints are written and records are deleted."""
+    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
+
+    async def look_after(path: EntityPath) -> None:
+        context = ClientContext(parse_settings(untended))
+        one = maintainer.EntityMaintainer(context, path)
+        for _ in range(3):
+            await one.tend()
+        await context.close()
+
+    return lambda path: asyncio.run(look_after(path))
+
+
+def counted(offsets: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int, int, int]]]:
+    """Ranges of offsets with delivery counts."""
+    return st.lists(st.tuples(offsets, st.integers(0, 5), st.just(1)).map(lambda one: (one[0], one[0] + one[1], 1)))
+
+
+@given(st.integers(0, 90), counted(st.integers(0, 99)), counted(st.integers(0, 99)), *[st.sets(st.integers(0, 99))] * 3)
+def test_ranges_are_those_that_a_ledger_is_rebuilt_from(
+    cursor: int,
+    waiting: list[tuple[int, int, int]],
+    deferred: list[tuple[int, int, int]],
+    moving: set[int],
+    scheduled: set[int],
+    skipped: set[int],
+) -> None:
+    """An offset is settled in Spark if and only if no client would get it after Redis was lost."""
+    snapshot = Snapshot(
+        cursor,
+        7,
+        waiting=sorted(waiting),
+        deferred=sorted(deferred),
+        moving=[(offset, 1, "intent") for offset in sorted(moving)],
+        scheduled=[(offset, 5) for offset in sorted(scheduled)],
+        skipped=sorted(skipped),
+    )
+    blocks = {block: block_text(7, content) for block, content in snapshot.blocks().items()}
+    ranges = ranges_of(read_checkpoint(snapshot.head(dict.fromkeys(blocks, 7)), blocks))
+    states = {offset: state for first, last, state in ranges for offset in range(first, last + 1)}
+    assert len(states) == sum(last - first + 1 for first, last, _ in ranges)
+    unsettled = {offset for offset in range(120) if states.get(offset, "active" if offset >= cursor else None)}
+    assert unsettled == {one for first, last in snapshot.unsettled for one in range(first, min(last, 119) + 1)}
+
+
+KINDS = ("queue", "sessions", "subscription", "dead letters")
+NAME = "orders"
+
+
+def create(administration: ServiceBusAdministrationClient, kind: str) -> dict[str, Any]:
+    """Create an entity of a kind, partitioned; return the arguments by which Spark finds it."""
+    if kind == "subscription":
+        administration.create_topic(NAME, enable_partitioning=True)
+        rule = RuleProperties(
+            "only", filter=CorrelationRuleFilter(label="wanted"), action=None, created_at_utc=datetime.now(timezone.utc)
+        )
+        administration.create_subscription(NAME, "wanted", default_rule=rule)
+        return {"subscription": "wanted"}
+    administration.create_queue(NAME, enable_partitioning=True, requires_session=kind == "sessions")
+    return {"sub_queue": SubQueue.DEAD_LETTER} if kind == "dead letters" else {}
+
+
+def receiver_of(client: ServiceBusClient, kind: str) -> ServiceBusReceiver:
+    """Return a receiver of that entity."""
+    if kind == "subscription":
+        return client.get_subscription_receiver(NAME, "wanted")
+    if kind == "dead letters":
+        return client.get_queue_receiver(NAME, sub_queue=SubQueue.DEAD_LETTER)
+    return client.get_queue_receiver(NAME, session_id="s" if kind == "sessions" else None)
+
+
+def send(
+    client: ServiceBusClient, kind: str, *names: str, subject: str = "wanted", due: datetime | None = None
+) -> None:
+    """Send messages to it, or have them dead-lettered there."""
+    session = "s" if kind == "sessions" else None
+    messages = [
+        ServiceBusMessage(
+            name,
+            message_id=name,
+            subject=subject,
+            session_id=session,
+            scheduled_enqueue_time_utc=due,
+        )
+        for name in names
+    ]
+    sender = client.get_topic_sender(NAME) if kind == "subscription" else client.get_queue_sender(NAME)
+    sender.send_messages(messages)
+    if kind == "dead letters":
+        with client.get_queue_receiver(NAME) as receiver:
+            for one in receive_all(receiver, len(names)):
+                receiver.dead_letter_message(one, reason="Test")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_messages_have_the_states_that_their_ledgers_give_them(
+    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None], kind: str
+) -> None:
+    """Settled are what was completed or dead-lettered; the others are what receivers may still get, and have their states.
+
+    It takes seconds: jobs read descriptions, checkpoints and messages.
+    """
+    expected: dict[str, str | None] = {
+        "0": None,
+        "1": None,
+        "2": "deferred",
+        "3": "active",
+        "4": "active",
+        "5": "active",
+    }
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        where = create(administration, kind)
+        path = EntityPath(subscription_name(NAME, "wanted") if kind == "subscription" else NAME)
+        send(client, kind, *expected)
+        if kind == "subscription":
+            send(client, kind, "other", subject="not wanted")
+        with receiver_of(client, kind) as receiver:
+            messages = {one.message_id: one for one in receive_all(receiver, len(expected))}
+            receiver.complete_messages([messages["0"], messages["1"]])
+            receiver.defer_message(messages["2"])
+            receiver.abandon_message(messages["3"])
+            if kind != "dead letters":
+                receiver.dead_letter_message(messages["5"], reason="Test")
+                expected["5"] = None
+            tend(path.dead_letter if kind == "dead letters" else path)
+            rows = kafkabus_spark.read(spark, untended, NAME, **where, state="all").collect()
+        assert {row["message_id"]: row["state"] for row in rows} == expected
+        assert [row["settled"] for row in rows] == [row["state"] is None for row in rows]
+        assert None not in {row["checkpoint_time"] for row in rows if row["settled"]}
+
+
+def test_unsettled_is_what_receivers_may_still_get(
+    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
+) -> None:
+    """What comes after a checkpoint counts as unsettled. It takes seconds, as the test above."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        create(administration, "queue")
+        send(client, "queue", "done", "left")
+        with receiver_of(client, "queue") as receiver:
+            messages = {one.message_id: one for one in receive_all(receiver, 2)}
+            receiver.complete_message(messages["done"])
+            receiver.abandon_message(messages["left"])
+        tend(EntityPath(NAME))
+        send(client, "queue", "new")
+        send(client, "queue", "later", due=datetime.now(timezone.utc) + timedelta(hours=1))
+        assert states(spark, untended, "unsettled").keys() == {"left", "new", "later"}
+        assert states(spark, untended, "settled") == {"done": None}
+        tend(EntityPath(NAME))
+        assert states(spark, untended, "unsettled") == {"left": "active", "new": "active", "later": "scheduled"}
+
+
+def states(spark: SparkSession, connection: str, state: str) -> dict[str, str | None]:
+    """Read a part of the messages; return their states, by the checkpoints of now."""
+    rows = kafkabus_spark.read(spark, connection, NAME, state=state).collect()
+    return {row["message_id"]: row["state"] for row in rows}
+
+
+def receive_all(receiver: Any, count: int) -> list[Any]:
+    """Receive so many messages."""
+    found: list[Any] = []
+    while len(found) < count:
+        messages = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
+        assert messages, f"{len(found)} of {count} messages came"
+        found += messages
+    return found
+
+
+def test_messages_whose_records_are_kept_apart_are_read(
+    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
+) -> None:
+    """Deferred messages outlast their log. Without ``state`` only the log is read."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        administration.create_queue("short", settled_retention=timedelta(0))
+        receiver = client.get_queue_receiver("short")
+        client.get_queue_sender("short").send_messages(
+            [
+                ServiceBusMessage(f"{number}", message_id=f"{number}", application_properties={"n": number})
+                for number in range(60)
+            ]
+        )
+        messages = receive_all(receiver, 60)
+        receiver.defer_messages([messages[3], messages[7]])
+        receiver.complete_messages([one for one in messages if one.message_id not in {"3", "7"}])
+        for _ in range(2):
+            tend(EntityPath("short"))
+        assert kafkabus_spark.read(spark, untended, "short").count() == 0
+        rows = kafkabus_spark.read(spark, untended, "short", state="unsettled").collect()
+        assert {row["message_id"]: (bytes(row["body"]), row["state"]) for row in rows} == {
+            "3": (b"3", "deferred"),
+            "7": (b"7", "deferred"),
+        }
+        by_id = {row["message_id"]: row for row in rows}
+        assert by_id["7"]["application_properties"] == {"n": "7"}
+        assert by_id["7"]["sequence_number"] == messages[7].sequence_number
+        assert by_id["7"]["enqueued_time_utc"].astimezone(timezone.utc) == messages[7].enqueued_time_utc
+
+
+def test_without_a_checkpoint_nothing_is_settled(spark: SparkSession, untended: str) -> None:
+    """The column's metadata say as of when the states are."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        administration.create_queue("new")
+        administration.create_topic("several")
+        client.get_queue_sender("new").send_messages(ServiceBusMessage("one"))
+        messages = kafkabus_spark.read(spark, untended, "new", state="all")
+        (row,) = messages.collect()
+        assert (row["settled"], row["state"], row["checkpoint_time"]) == (False, "active", None)
+        assert messages.schema["settled"].metadata == {}
+    with pytest.raises(ValueError, match=r"'several' is a topic.*give subscription="):
+        kafkabus_spark.read(spark, untended, "several", state="all")
+    with pytest.raises(ValueError, match=r"state 'done': choose from \['unsettled', 'settled', 'all'\]"):
+        kafkabus_spark.read(spark, untended, "new", state="done")
