@@ -47,7 +47,7 @@ def write_archived(place: Place, content: Content, stamp: tuple[int, int]) -> by
     """Return the value of the copy of a record.
 
     Args:
-        place: Where the record stands.
+        place: The place of the record.
         content: Its content.
         stamp: Kind and milliseconds of its timestamp.
     """

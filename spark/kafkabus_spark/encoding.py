@@ -75,7 +75,7 @@ _TIMES: Final = (T.TimestampType, T.TimestampNTZType)
 
 @dataclass(frozen=True)
 class Rules:
-    """What an entity demands of its messages.
+    """The rules of an entity for its messages.
 
     Attributes:
         name: The entity's name.
@@ -161,7 +161,7 @@ def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
 
     Args:
         messages: The messages, whose columns ``check_columns`` has checked.
-        rules: What the entity demands of them.
+        rules: The entity's rules for them.
     """
     types = {field.name.lower(): field.dataType for field in messages.schema.fields}
     own = {name: column for name, column in _values(types).items() if column is not None}
@@ -232,7 +232,7 @@ def _time_to_live(kind: T.DataType) -> Column:
     given = F.col(TIME_TO_LIVE)
     if isinstance(kind, T.DayTimeIntervalType):
         return F.unix_millis(F.timestamp_micros(F.nullif(_microseconds(given), F.lit(0))))
-    # What is longer than the longest one is a problem; as a product it would not fit.
+    # A time beyond the longest one is a problem; as a product it would not fit.
     seconds = F.least(F.nullif(given.cast("bigint"), F.lit(0)), F.lit(_LONGEST // 1000 + 1))
     return F.when(given.isNotNull(), seconds * 1000)
 

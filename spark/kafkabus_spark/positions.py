@@ -1,4 +1,4 @@
-"""Where in an entity's log a job starts and stops, as options of Spark's Kafka source."""
+"""The beginning and the end of a job in an entity's log, as options of Spark's Kafka source."""
 
 from __future__ import annotations
 

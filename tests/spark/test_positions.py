@@ -1,4 +1,4 @@
-"""Where a job starts and stops."""
+"""Jobs start and stop at offsets, times and messages."""
 
 from __future__ import annotations
 

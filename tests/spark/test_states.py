@@ -169,7 +169,7 @@ def test_messages_have_the_states_that_their_ledgers_give_them(
 def test_unsettled_is_what_receivers_may_still_get(
     spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
 ) -> None:
-    """What comes after a checkpoint counts as unsettled. It takes seconds, as the test above."""
+    """Messages that come after a checkpoint count as unsettled. It takes seconds, as the test above."""
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         ServiceBusClient.from_connection_string(untended) as client,

@@ -301,7 +301,11 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
 ) -> None:
     """A frame that has other rows each time may pass the check."""
     queue = new_queue(runtime.connection_string)
-    monkeypatch.setattr(writer, "_refuse", lambda _broken, _entity: None)
+
+    def pass_all(_broken: DataFrame, _entity: str) -> None:
+        """Find no row that breaks a rule."""
+
+    monkeypatch.setattr(writer, "_refuse", pass_all)
     messages = spark.sql("SELECT 'x' AS body, repeat('x', 129) AS message_id")
     with pytest.raises(PySparkException, match=r"message_id 'x+': message_id has 129 characters"):
         kafkabus_spark.write(messages, runtime.connection_string, queue)
