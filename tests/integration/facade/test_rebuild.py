@@ -12,6 +12,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMess
 from kafkabus._ledger.ranges import Counted
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus._sync.context import ClientContext
+from kafkabus._sync.dispositions import transfer
 from kafkabus._sync.dispositions.transfer import EntityLog, Intent
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
@@ -93,9 +94,11 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
-    own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
+    own_runtime: EmbeddedRuntime, context: ClientContext, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each message is delivered again or is in the dead-letter queue, once."""
+    # On a busy machine, upkeep would finish the transfers before it writes them down.
+    monkeypatch.setattr(transfer, "ORPHAN_AGE", 10 * PATIENCE)
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
