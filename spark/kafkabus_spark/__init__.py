@@ -7,6 +7,7 @@ if find_spec("pyspark") is None:
         "kafkabus_spark needs pyspark, and it is not installed: pip install 'kafkabus[spark]'", name="pyspark"
     )
 
+from kafkabus_spark.dead_letters import dead_letters
 from kafkabus_spark.errors import (
     ConnectorMissingError,
     EntityDisabledError,
@@ -19,6 +20,7 @@ from kafkabus_spark.errors import (
 )
 from kafkabus_spark.reader import partition_count, read, read_stream
 from kafkabus_spark.reports import partition_report
+from kafkabus_spark.retention import RetentionListener, Unread, check_retention
 from kafkabus_spark.session import connector_package, session, stop
 from kafkabus_spark.writer import write, write_stream
 
@@ -30,8 +32,12 @@ __all__ = [
     "MessageRuleError",
     "NamespaceFormatError",
     "NamespaceUnreachableError",
+    "RetentionListener",
     "SparkError",
+    "Unread",
+    "check_retention",
     "connector_package",
+    "dead_letters",
     "partition_count",
     "partition_report",
     "read",

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JJavaError
 
+from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, split_subscription, topic_name
 from kafkabus_mapping.secret import revealed
@@ -176,18 +178,35 @@ def log_starts(spark: SparkSession, location: SparkLocation, topic: str) -> list
     Raises:
         NamespaceUnreachableError: Kafka does not answer.
     """
+    return _listed(spark, location, topic, lambda spec: spec.earliest())
+
+
+def log_ends(spark: SparkSession, location: SparkLocation, topic: str) -> list[int]:
+    """Return the offset behind the last record of each partition of a topic; see ``log_starts``."""
+    return _listed(spark, location, topic, lambda spec: spec.latest())
+
+
+def offsets_at(spark: SparkSession, location: SparkLocation, topic: str, moment: datetime) -> list[int]:
+    """Return the first offset of each partition that was stored at a moment or later, else its end; see ``log_starts``."""
+    found = _listed(spark, location, topic, lambda spec: spec.forTimestamp(to_milliseconds(moment)))
+    if -1 not in found:
+        return found
+    ends = log_ends(spark, location, topic)
+    return [end if offset == -1 else offset for offset, end in zip(found, ends, strict=True)]
+
+
+def _listed(spark: SparkSession, location: SparkLocation, topic: str, specify: Callable[[Any], Any]) -> list[int]:
     try:
         with _admin(spark, location) as admin:
             if admin is None:
                 return []
             jvm = _jvm(spark)
-            described = _describe(jvm, admin, topic)
+            count = _describe(jvm, admin, topic).partitions().size()
+            places = [jvm.org.apache.kafka.common.TopicPartition(topic, number) for number in range(count)]
             asked = jvm.java.util.HashMap()
-            earliest = jvm.org.apache.kafka.clients.admin.OffsetSpec.earliest()
-            for number in range(described.partitions().size()):
-                asked.put(jvm.org.apache.kafka.common.TopicPartition(topic, number), earliest)
+            for place in places:
+                asked.put(place, specify(jvm.org.apache.kafka.clients.admin.OffsetSpec))
             found = admin.listOffsets(asked).all().get()
-            places = (jvm.org.apache.kafka.common.TopicPartition(topic, number) for number in range(asked.size()))
             return [int(found.get(place).offset()) for place in places]
     except Py4JJavaError as error:
         if _UNKNOWN_TOPIC in str(error.java_exception):

@@ -66,6 +66,13 @@ def test_a_dead_letter_queue_says_why(spark: SparkSession, connection: str) -> N
     assert row["expires_at_utc"] is None
 
 
+def test_a_dead_letter_has_its_original_beside_it(spark: SparkSession, connection: str) -> None:
+    """The original has its own number, time and body."""
+    (original,) = kafkabus_spark.read(spark, connection, QUEUE).where("message_id = '2'").collect()
+    (row,) = kafkabus_spark.dead_letters(spark, connection, QUEUE).collect()
+    assert (row["message_id"], row["dead_letter_reason"], row["original"]) == ("2", "Bad", original)
+
+
 def test_a_dead_letter_queue_is_empty_before_its_first_message(
     spark: SparkSession, connection: str, tmp_path: Path
 ) -> None:
