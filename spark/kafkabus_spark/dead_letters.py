@@ -42,7 +42,7 @@ def dead_letters(
         connection: The namespace's connection string; it need not name Redis.
         entity: The name of the queue or topic.
         subscription: The name of a subscription of the topic.
-        state: As for ``read``: ``unsettled`` for dead letters that wait for somebody.
+        state: As for ``read``: ``unsettled`` for dead letters that still wait.
         kafka_options: As for ``read``.
         environment: As for ``read``.
 

@@ -185,9 +185,10 @@ def _stored_offsets(spark: SparkSession, folder: str, topic: str) -> dict[int, i
         ValueError: There is none.
     """
     jvm: Any = spark._jvm
+    context: Any = spark._jsc
     try:
         path = jvm.org.apache.hadoop.fs.Path(f"{folder}/commits")
-        files = path.getFileSystem(spark._jsc.hadoopConfiguration()).listStatus(path)
+        files = path.getFileSystem(context.hadoopConfiguration()).listStatus(path)
         done = [int(name) for name in (one.getPath().getName() for one in files) if name.isdigit()]
     except Py4JJavaError:
         done = []

@@ -44,7 +44,7 @@ def run(spark: SparkSession, connection: str, queue: str, folder: Path) -> None:
 def test_a_stream_that_was_stopped_is_told_what_it_may_lose(
     runtime: RunningNamespace, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What it has not read is fresh, then endangered, then lost. It takes seconds: Spark's streams start slowly."""
+    """Messages that it has not read are fresh, then endangered, then lost. It takes seconds: Spark's streams start slowly."""
     connection, checkpoint = runtime.connection_string, str(tmp_path)
     queue = new_queue(connection)
 
