@@ -18,6 +18,8 @@ from kafkabus_mapping.properties import PropertyValue, decode_properties, encode
 Headers = list[tuple[str, "bytes | None"]]
 """The headers of a record. Texts are encoded to bytes, because Kafka's client cuts a ``str`` at its first NUL."""
 
+MAX_IDENTIFIER = 128
+"""Longest message id, session id, partition key and reply-to session id, in characters; Service Bus's limit."""
 LONGEST_REASON = 4096
 """The maximum number of characters of a dead letter's reason, and of its description; Service Bus's limit."""
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

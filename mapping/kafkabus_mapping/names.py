@@ -80,6 +80,12 @@ class EntityPath:
         return EntityPath(self.name, SubQueue.TRANSFER_DEAD_LETTER)
 
     @property
+    def log(self) -> EntityPath:
+        """The entity that owns the log: a subscription's log is its topic's."""
+        names = None if self.is_dead_letter else split_subscription(self.name)
+        return self if names is None else EntityPath(names[0])
+
+    @property
     def all(self) -> tuple[EntityPath, EntityPath, EntityPath]:
         """The entity and both its dead-letter queues."""
         return EntityPath(self.name), self.dead_letter, self.transfer_dead_letter

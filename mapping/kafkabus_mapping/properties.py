@@ -39,7 +39,8 @@ PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timede
 
 T = TypeVar("T")
 
-_EXACT_IN_JSON = 1 << 53
+EXACT_IN_JSON = 1 << 53
+"""The largest absolute value of an integer that is written as a JSON number; larger ones are tagged."""
 _SURROGATE = b"\\ud"
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -179,7 +180,7 @@ def _encode_value(key: object, value: object) -> object:  # noqa: PLR0911 - a ca
     if value is None or isinstance(value, (str, bool)):
         return value
     if isinstance(value, int):
-        return int(value) if -_EXACT_IN_JSON <= value <= _EXACT_IN_JSON else {"int": str(int(value))}
+        return int(value) if -EXACT_IN_JSON <= value <= EXACT_IN_JSON else {"int": str(int(value))}
     if isinstance(value, float):
         return value if math.isfinite(value) else {"float": repr(value)}
     if isinstance(value, bytes):

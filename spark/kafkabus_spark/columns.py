@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.filters.nodes import TEXT_PROPERTIES
 from kafkabus_mapping.numbers import OFFSET_BITS
+from kafkabus_spark.kafka import HEADERS_TYPE
 from kafkabus_spark.predicate import (
     DURATION,
     INTEGER,
@@ -51,11 +52,11 @@ _TEXT_HEADERS: Final = (h.MESSAGE_ID, *(header for _, header in h.TEXT_FIELDS))
 _HEADER_OF: Final = dict(h.TEXT_FIELDS)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_LONGEST_DELTA: Final = timedelta.max // _MILLISECOND
+LONGEST_DELTA: Final = timedelta.max // _MILLISECOND
 _LONGEST_INTERVAL: Final = (2**63 - 1) // 1000
 """Milliseconds in the longest interval that Spark supports, 292,271 years."""
-_YEAR_ONE: Final = -62_135_596_800_000
-_YEAR_TEN_THOUSAND: Final = 253_402_300_800_000
+YEAR_ONE: Final = -62_135_596_800_000
+YEAR_TEN_THOUSAND: Final = 253_402_300_800_000
 """The range of Python's timestamps, in milliseconds since 1970; the end is excluded."""
 _LONGEST: Final = 2**63 - 1
 
@@ -65,7 +66,6 @@ _TAGGED: Final = (
     r"OBJECT<((int|float): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))|(bytes|uuid|datetime): STRING"
     r"|timedelta: (BIGINT|DOUBLE|DECIMAL\([0-9,]+\)))>"
 )
-_HEADERS: Final = "array<struct<key:string,value:binary>>"
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
 
 _NAMES: Final = "_names"
@@ -194,6 +194,11 @@ def _last(name: str, parse: Parse) -> Column:
     return F.when(position > 0, F.coalesce(parse(value), earlier))
 
 
+def last_value(name: str) -> Column:
+    """Return the value of the last header of a name, valid or not; null if there is none."""
+    return F.try_element_at(F.filter("headers", lambda header: header["key"] == name), F.lit(-1))["value"]
+
+
 def _text(value: Column) -> Column:
     return F.try_validate_utf8(value.cast("string"))
 
@@ -205,11 +210,11 @@ def _whole_number(value: Column, lowest: int, highest: int) -> Column:
 
 
 def _time_to_live(value: Column) -> Column:
-    return _whole_number(value, -_LONGEST_DELTA, _LONGEST_DELTA)
+    return _whole_number(value, -LONGEST_DELTA, LONGEST_DELTA)
 
 
 def _moment(value: Column) -> Column:
-    return _whole_number(value, _YEAR_ONE, _YEAR_TEN_THOUSAND - 1)
+    return _whole_number(value, YEAR_ONE, YEAR_TEN_THOUSAND - 1)
 
 
 def _number(value: Column) -> Column:
@@ -244,13 +249,13 @@ def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool
     if not expires:
         return F.lit(None).cast("timestamp")
     moment = _end_of(_at_most(lives, default_time_to_live))
-    return F.timestamp_millis(F.when(moment < _YEAR_TEN_THOUSAND, moment))
+    return F.timestamp_millis(F.when(moment < YEAR_TEN_THOUSAND, moment))
 
 
 def _end_of(lives: Column) -> Column:
     """Return when a message expires, in milliseconds since 1970."""
     # Neither term reaches 2**62, so the sum cannot overflow.
-    return F.unix_millis("timestamp") + _within(lives, _YEAR_TEN_THOUSAND)
+    return F.unix_millis("timestamp") + _within(lives, YEAR_TEN_THOUSAND)
 
 
 def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
@@ -296,7 +301,7 @@ def _own_properties() -> Column:
 
 def _all_properties() -> Column:
     """Return application properties and foreign headers; for a repeated name the property counts, else the last header."""
-    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(_HEADERS))
+    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(HEADERS_TYPE))
     shown = F.transform(foreign, lambda header: F.struct(header["key"], _shown(header["value"]).alias("value")))
     names = F.map_keys(own)
     simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
@@ -380,7 +385,7 @@ def _system_property(name: str, default_time_to_live: timedelta | None) -> tuple
 
 def _moment_of_expiry(lives: Column) -> Column:
     moment = _end_of(lives)
-    return F.when(moment.between(_YEAR_ONE, _YEAR_TEN_THOUSAND - 1), moment)
+    return F.when(moment.between(YEAR_ONE, YEAR_TEN_THOUSAND - 1), moment)
 
 
 _OTHERS_IN_FILTERS: Final[Mapping[str, tuple[int, Callable[[Column], Column]]]] = {

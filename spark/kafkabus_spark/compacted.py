@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafkabus_spark.kafka import SparkLocation, java_options
+from kafkabus_spark.kafka import SparkLocation, connector_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,5 +40,4 @@ def latest_records(spark: SparkSession, location: SparkLocation, topic: str, wan
 
 
 def _records(spark: SparkSession, location: SparkLocation, topic: str) -> DataFrame:
-    options = {f"kafka.{name}": value for name, value in java_options(location).items()}
-    return spark.read.format("kafka").options(**options).option("subscribe", topic).load()
+    return spark.read.format("kafka").options(**connector_options(location)).option("subscribe", topic).load()

@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.names import SubQueue
+from kafkabus_spark.columns import last_value
 from kafkabus_spark.kafka import location_of
 from kafkabus_spark.reader import entity_path, read
 
@@ -64,9 +65,8 @@ def dead_letters(
     originals = sent.select(F.col("sequence_number").alias("_number"), F.struct(*sent.columns).alias(ORIGINAL))
     location = location_of(connection, environment, kafka_options)
     ledgers = f"{{{location.namespace}/{entity_path(location, entity, None, subscription).key}/"
-    copied = F.filter("headers", lambda header: header["key"] == h.TRANSFER_SOURCE)
     # The header is "<ledger>@<sequence number>".
-    source = F.try_element_at(copied, F.lit(-1))["value"].cast("string")
+    source = last_value(h.TRANSFER_SOURCE).cast("string")
     number = F.when(source.startswith(ledgers), F.substring_index(source, "@", -1).try_cast("bigint"))
     return (
         dead.withColumn("_source", number)

@@ -18,7 +18,20 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafkabus_mapping import headers as h
-from kafkabus_spark.columns import base64, is_tagged, parsed_object, parsed_properties, readable
+from kafkabus_mapping.codec import MAX_IDENTIFIER
+from kafkabus_mapping.properties import EXACT_IN_JSON
+from kafkabus_spark.columns import (
+    LONGEST_DELTA,
+    YEAR_ONE,
+    YEAR_TEN_THOUSAND,
+    base64,
+    is_tagged,
+    last_value,
+    parsed_object,
+    parsed_properties,
+    readable,
+)
+from kafkabus_spark.kafka import HEADERS_TYPE
 
 BODY: Final = "body"
 MESSAGE_ID, SESSION_ID, PARTITION_KEY, BODY_TYPE = "message_id", "session_id", "partition_key", "body_type"
@@ -34,15 +47,8 @@ WRITTEN: Final = (BODY, *TEXTS, TIME_TO_LIVE, SCHEDULED, PROPERTIES, PROPERTIES_
 """The columns that are written."""
 READ_ONLY: Final = frozenset(
     {
-        *(
-            "sequence_number",
-            "partition_id",
-            "offset",
-            "enqueued_time_utc",
-            "expires_at_utc",
-            "enqueued_sequence_number",
-        ),
-        *("dead_letter_reason", "dead_letter_error_description", "dead_letter_source"),
+        *("sequence_number", "partition_id", "offset", "enqueued_time_utc", "expires_at_utc"),
+        *("enqueued_sequence_number", "dead_letter_reason", "dead_letter_error_description", "dead_letter_source"),
     }
 )
 """The columns of ``read`` that a new message does not have: they are not written."""
@@ -54,19 +60,9 @@ NAME: Final = "_name"
 SINK: Final = {name: f"_sink_{name}" for name in ("key", "value", "headers", "partition")}
 """The columns of Spark's Kafka sink, and their names among the messages' columns."""
 
-MAX_IDENTIFIER: Final = 128
-"""Longest message id, session id, partition key and reply-to session id, in characters."""
 _IDENTIFIERS: Final = (MESSAGE_ID, SESSION_ID, PARTITION_KEY, "reply_to_session_id")
 _OWN: Final = "_own_"
-_HEADER_OF: Final = dict(h.TEXT_FIELDS)
-_ENTRIES: Final = "array<struct<key:string,value:binary>>"
-_EXACT_IN_JSON: Final = 1 << 53
-_MICROSECOND: Final = timedelta(microseconds=1)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_DAY: Final = timedelta(days=1) // _MICROSECOND
-_LONGEST: Final = timedelta.max // _MILLISECOND
-_YEAR_ONE, _YEAR_TEN_THOUSAND = -62_135_596_800_000_000, 253_402_300_800_000_000
-"""The range of Python's timestamps, in microseconds since 1970; the end is excluded."""
+_DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 _SHOWN: Final = 80
 
 _WHOLE: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
@@ -219,12 +215,11 @@ def _effective_key(own: Mapping[str, Column], rules: Rules) -> Column:
 def _entry(header: str, value: Column) -> Column:
     """Return a header as an array of one, or as an empty one if there is no value; to join these is generated code."""
     entry = F.array(F.struct(F.lit(header).alias("key"), value.alias("value")))
-    return entry if header == h.MESSAGE_ID else F.when(value.isNotNull(), entry).otherwise(F.array().cast(_ENTRIES))
+    return entry if header == h.MESSAGE_ID else F.when(value.isNotNull(), entry).otherwise(F.array().cast(HEADERS_TYPE))
 
 
 def _amqp() -> Column:
-    found = F.filter(HEADERS, lambda header: header["key"] == h.AMQP)
-    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
+    return last_value(h.AMQP).cast("string")
 
 
 def _time_to_live(kind: T.DataType) -> Column:
@@ -233,7 +228,7 @@ def _time_to_live(kind: T.DataType) -> Column:
     if isinstance(kind, T.DayTimeIntervalType):
         return F.unix_millis(F.timestamp_micros(F.nullif(_microseconds(given), F.lit(0))))
     # A time beyond the longest one is a problem; as a product it would not fit.
-    seconds = F.least(F.nullif(given.cast("bigint"), F.lit(0)), F.lit(_LONGEST // 1000 + 1))
+    seconds = F.least(F.nullif(given.cast("bigint"), F.lit(0)), F.lit(LONGEST_DELTA // 1000 + 1))
     return F.when(given.isNotNull(), seconds * 1000)
 
 
@@ -328,7 +323,7 @@ def _json(value: Column, kind: T.DataType) -> Column:  # noqa: PLR0911 - a case 
         case T.BinaryType():
             return _tagged("bytes", _in_quotes(base64(value)))
         case T.LongType():
-            exact = value.between(-_EXACT_IN_JSON, _EXACT_IN_JSON)
+            exact = value.between(-EXACT_IN_JSON, EXACT_IN_JSON)
             return F.when(exact, text).otherwise(_tagged("int", _in_quotes(text)))
         case T.FloatType() | T.DoubleType():
             # Python writes them so; it compares NaN as larger than any number.
@@ -389,9 +384,12 @@ def _problem(
     if TIME_TO_LIVE in own:
         lives = _own(TIME_TO_LIVE)
         said = _said(f"{TIME_TO_LIVE} is ", lives, " ms: give a positive duration, or none for the entity's default")
-        found += [(lives < 0, said), (lives > _LONGEST, F.lit(f"{TIME_TO_LIVE} is longer than Python's timedelta.max"))]
+        found += [
+            (lives < 0, said),
+            (lives > LONGEST_DELTA, F.lit(f"{TIME_TO_LIVE} is longer than Python's timedelta.max")),
+        ]
     if SCHEDULED in own:
-        outside = ~_own(SCHEDULED).between(_YEAR_ONE // 1000, _YEAR_TEN_THOUSAND // 1000 - 1)
+        outside = ~_own(SCHEDULED).between(YEAR_ONE, YEAR_TEN_THOUSAND - 1)
         found.append((outside, F.lit(f"{SCHEDULED} is not in the years 1 to 9999")))
     if _may_be_malformed(types):
         wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES).cast("binary")).isNull()

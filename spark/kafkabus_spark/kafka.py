@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from py4j.protocol import Py4JJavaError
 
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
-from kafkabus_mapping.names import EntityPath, split_subscription, topic_name
+from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.secret import revealed
 from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, NamespaceUnreachableError
 from kafkabus_spark.session import connector_package
@@ -22,12 +21,16 @@ from kafkabus_spark.session import connector_package
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+T = TypeVar("T")
+
 PATIENCE_MS: Final = 15_000
 """How long Kafka may take to answer a request before a job starts, in milliseconds."""
 
+HEADERS_TYPE: Final = "array<struct<key: string, value: binary>>"
+"""The type of a record's headers."""
 KAFKA_SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
-    "headers array<struct<key: string, value: binary>>"
+    f"headers {HEADERS_TYPE}"
 )
 """The schema of Spark's Kafka source, headers included."""
 
@@ -76,6 +79,8 @@ _RESERVED: Final = {
 _SAME_IN_JAVA: Final = ("security.protocol", "sasl.mechanism", "ssl.key.password")
 """The options that have the same name in librdkafka and in Kafka's Java client."""
 _AS_LIBRDKAFKA: Final = str.maketrans("-_", "+/")
+_NO_RECORD: Final = -1
+"""The offset that Kafka gives if no record is as late as a moment."""
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
 
 
@@ -108,6 +113,16 @@ def java_options(location: SparkLocation) -> dict[str, str]:
     return options | dict(location.java_options)
 
 
+def connector_options(location: SparkLocation, defaults: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the options of Spark's Kafka source or sink for a namespace.
+
+    Args:
+        location: The namespace, and the Kafka cluster that holds it.
+        defaults: Options of Kafka's Java client, which those of the location override.
+    """
+    return {f"kafka.{name}": value for name, value in ({**(defaults or {})} | java_options(location)).items()}
+
+
 def check_connector(spark: SparkSession) -> None:
     """Check that a session can read Kafka.
 
@@ -135,10 +150,14 @@ def topic_partitions(spark: SparkSession, location: SparkLocation, path: EntityP
         NamespaceUnreachableError: Kafka does not answer.
     """
     topic = topic_name(location.namespace, path)
-    try:
-        return _ask_for_partitions(spark, location, topic)
-    except Py4JJavaError as error:
-        raise _translated(error, location, path, topic) from error
+    count = _ask(spark, location, topic, lambda asked: int(asked.described.partitions().size()), connect=0)
+    if count is None:
+        raise EntityNotFoundError(
+            f"namespace {location.namespace!r} has no queue {str(path)!r}: Kafka at {location.bootstrap_servers} has no "
+            f"topic {topic!r}. Check the name and the namespace, or create the queue with "
+            f"ServiceBusAdministrationClient.create_queue({path.name!r})"
+        )
+    return count
 
 
 def has_topic(spark: SparkSession, location: SparkLocation, topic: str) -> bool:
@@ -147,13 +166,7 @@ def has_topic(spark: SparkSession, location: SparkLocation, topic: str) -> bool:
     Raises:
         NamespaceUnreachableError: Kafka does not answer.
     """
-    try:
-        _ask_for_partitions(spark, location, topic)
-    except Py4JJavaError as error:
-        if _UNKNOWN_TOPIC in str(error.java_exception):
-            return False
-        raise _unreachable(error, location) from error
-    return True
+    return _ask(spark, location, topic, lambda _: True, connect=True) is not None
 
 
 def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
@@ -162,14 +175,9 @@ def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
     Raises:
         NamespaceUnreachableError: Kafka does not answer.
     """
-    try:
-        described = _described(spark, location, topic)
-    except Py4JJavaError as error:
-        if _UNKNOWN_TOPIC in str(error.java_exception):
-            return ""
-        raise _unreachable(error, location) from error
+    found = _ask(spark, location, topic, lambda asked: str(asked.described.topicId().toString()), connect="")
     # Java writes ids in the alphabet for URLs, librdkafka in the other one.
-    return "" if described is None else str(described.topicId().toString()).translate(_AS_LIBRDKAFKA)
+    return (found or "").translate(_AS_LIBRDKAFKA)
 
 
 def log_starts(spark: SparkSession, location: SparkLocation, topic: str) -> list[int]:
@@ -178,73 +186,111 @@ def log_starts(spark: SparkSession, location: SparkLocation, topic: str) -> list
     Raises:
         NamespaceUnreachableError: Kafka does not answer.
     """
-    return _listed(spark, location, topic, lambda spec: spec.earliest())
+    return _ask(spark, location, topic, lambda asked: _listed(asked, lambda spec: spec.earliest()), connect=[]) or []
 
 
-def log_ends(spark: SparkSession, location: SparkLocation, topic: str) -> list[int]:
-    """Return the offset behind the last record of each partition of a topic; see ``log_starts``."""
-    return _listed(spark, location, topic, lambda spec: spec.latest())
+class LogPlaces(NamedTuple):
+    """Offsets in one partition of a topic.
+
+    Attributes:
+        start: The first one.
+        young: That of the first record that was stored at some moment or later, else the end.
+        end: The one behind the last record.
+    """
+
+    start: int
+    young: int
+    end: int
 
 
-def offsets_at(spark: SparkSession, location: SparkLocation, topic: str, moment: datetime) -> list[int]:
-    """Return the first offset of each partition that was stored at a moment or later, else its end; see ``log_starts``."""
-    found = _listed(spark, location, topic, lambda spec: spec.forTimestamp(to_milliseconds(moment)))
-    if -1 not in found:
-        return found
-    ends = log_ends(spark, location, topic)
-    return [end if offset == -1 else offset for offset, end in zip(found, ends, strict=True)]
+def log_places(spark: SparkSession, location: SparkLocation, topic: str, moment: datetime) -> list[LogPlaces]:
+    """Return offsets in each partition of a topic; none if there is no such topic.
+
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+
+    def look(asked: _Asked) -> list[LogPlaces]:
+        starts = _listed(asked, lambda spec: spec.earliest())
+        young = _listed(asked, lambda spec: spec.forTimestamp(to_milliseconds(moment)))
+        ends = _listed(asked, lambda spec: spec.latest())
+        return [
+            LogPlaces(start, end if offset == _NO_RECORD else offset, end)
+            for start, offset, end in zip(starts, young, ends, strict=True)
+        ]
+
+    return _ask(spark, location, topic, look, connect=[]) or []
 
 
-def _listed(spark: SparkSession, location: SparkLocation, topic: str, specify: Callable[[Any], Any]) -> list[int]:
-    try:
-        with _admin(spark, location) as admin:
-            if admin is None:
-                return []
-            jvm = _jvm(spark)
-            count = _describe(jvm, admin, topic).partitions().size()
-            places = [jvm.org.apache.kafka.common.TopicPartition(topic, number) for number in range(count)]
-            asked = jvm.java.util.HashMap()
-            for place in places:
-                asked.put(place, specify(jvm.org.apache.kafka.clients.admin.OffsetSpec))
-            found = admin.listOffsets(asked).all().get()
-            return [int(found.get(place).offset()) for place in places]
-    except Py4JJavaError as error:
-        if _UNKNOWN_TOPIC in str(error.java_exception):
-            return []
-        raise _unreachable(error, location) from error
+class _Asked(NamedTuple):
+    """Java's objects by which a question about a topic is answered.
+
+    Attributes:
+        jvm: Java.
+        admin: Kafka's administration client.
+        described: Kafka's description of the topic.
+    """
+
+    jvm: Any
+    admin: Any
+    described: Any
 
 
-def _ask_for_partitions(spark: SparkSession, location: SparkLocation, topic: str) -> int:
-    described = _described(spark, location, topic)
-    return 0 if described is None else int(described.partitions().size())
+def _listed(asked: _Asked, specify: Callable[[Any], Any]) -> list[int]:
+    """Return an offset of each partition of a topic."""
+    jvm, admin, described = asked
+    places = [
+        jvm.org.apache.kafka.common.TopicPartition(described.name(), number)
+        for number in range(described.partitions().size())
+    ]
+    wanted = jvm.java.util.HashMap()
+    for place in places:
+        wanted.put(place, specify(jvm.org.apache.kafka.clients.admin.OffsetSpec))
+    found = admin.listOffsets(wanted).all().get()
+    return [int(found.get(place).offset()) for place in places]
 
 
-def _described(spark: SparkSession, location: SparkLocation, topic: str) -> Any:
-    """Return Kafka's description of a topic; None through Spark Connect."""
-    with _admin(spark, location) as admin:
-        return None if admin is None else _describe(_jvm(spark), admin, topic)
+def _ask(
+    spark: SparkSession,
+    location: SparkLocation,
+    topic: str,
+    question: Callable[[_Asked], T],
+    *,
+    connect: T,
+) -> T | None:
+    """Return the answer to a question about a topic; None if there is no such topic.
 
+    Args:
+        spark: A session that can read Kafka.
+        location: The namespace, and the Kafka cluster that holds it.
+        topic: The topic.
+        question: A function that answers it.
+        connect: The answer through Spark Connect, which gives no access to Java.
 
-def _describe(jvm: Any, admin: Any, topic: str) -> Any:
-    return admin.describeTopics(jvm.java.util.Collections.singletonList(topic)).allTopicNames().get().get(topic)
-
-
-@contextmanager
-def _admin(spark: SparkSession, location: SparkLocation) -> Generator[Any]:
-    """Open Kafka's administration client in Java; None through Spark Connect."""
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
     jvm = _jvm(spark)
     if jvm is None:
-        yield None
-        return
+        return connect
     settings = jvm.java.util.HashMap()
     limits = {"default.api.timeout.ms": str(PATIENCE_MS), "request.timeout.ms": str(PATIENCE_MS)}
     for name, value in (java_options(location) | limits).items():
         settings.put(name, value)
-    admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
     try:
-        yield admin
-    finally:
-        admin.close()
+        admin = jvm.org.apache.kafka.clients.admin.Admin.create(settings)
+        try:
+            topics = jvm.java.util.Collections.singletonList(topic)
+            return question(_Asked(jvm, admin, admin.describeTopics(topics).allTopicNames().get().get(topic)))
+        finally:
+            admin.close()
+    except Py4JJavaError as error:
+        if _UNKNOWN_TOPIC in str(error.java_exception):
+            return None
+        raise NamespaceUnreachableError(
+            f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
+            f"{error.java_exception}. Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"
+        ) from error
 
 
 def look_up(spark: SparkSession, location: SparkLocation, path: EntityPath) -> tuple[int, bool]:
@@ -261,25 +307,7 @@ def look_up(spark: SparkSession, location: SparkLocation, path: EntityPath) -> t
     except EntityNotFoundError:
         if not path.is_dead_letter:
             raise
-        names = split_subscription(path.name)
-        return topic_partitions(spark, location, EntityPath(names[0] if names else path.name)), False
-
-
-def _translated(error: Py4JJavaError, location: SparkLocation, path: EntityPath, topic: str) -> Exception:
-    if _UNKNOWN_TOPIC in str(error.java_exception):
-        return EntityNotFoundError(
-            f"namespace {location.namespace!r} has no queue {str(path)!r}: Kafka at {location.bootstrap_servers} has no "
-            f"topic {topic!r}. Check the name and the namespace, or create the queue with "
-            f"ServiceBusAdministrationClient.create_queue({path.name!r})"
-        )
-    return _unreachable(error, location)
-
-
-def _unreachable(error: Py4JJavaError, location: SparkLocation) -> NamespaceUnreachableError:
-    return NamespaceUnreachableError(
-        f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
-        f"{error.java_exception}. Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"
-    )
+        return topic_partitions(spark, location, EntityPath(path.name).log), False
 
 
 def _jvm(spark: SparkSession) -> Any:

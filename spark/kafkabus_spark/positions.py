@@ -24,7 +24,6 @@ def position(
     side: Side,
     topic: str,
     partitions: int,
-    *,
     offsets: Offsets | None,
     timestamp: datetime | None,
     sequence_numbers: int | Iterable[int] | None,

@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
-from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.entities import FOREVER, SubscriptionDescription
 from kafkabus_mapping.names import (
     EntityPath,
     SubQueue,
     check_entity,
-    split_subscription,
     subscription_name,
     topic_name,
 )
 from kafkabus_spark.columns import Choice, decoded
 from kafkabus_spark.descriptions import check_format, described, described_subscription
-from kafkabus_spark.kafka import KAFKA_SCHEMA, SparkLocation, check_connector, java_options, location_of, look_up
-from kafkabus_spark.positions import EARLIEST, Offsets, position
+from kafkabus_spark.kafka import (
+    KAFKA_SCHEMA,
+    SparkLocation,
+    check_connector,
+    connector_options,
+    location_of,
+    look_up,
+)
+from kafkabus_spark.positions import EARLIEST, Offsets, Side, position
 from kafkabus_spark.states import COLUMNS, Selection, select
 from kafkabus_spark.subscriptions import choice
 
@@ -139,36 +146,20 @@ def read(
     selection = None if state is None else Selection.of(state)
     location = location_of(connection, environment, kafka_options)
     path = entity_path(location, entity, sub_queue, subscription)
-    log, wanted, lives = _meant(spark, location, path, default_time_to_live)
-    partitions, has_topic = look_up(spark, location, log)
-    topic = topic_name(location.namespace, log)
-    options = _source_options(location, topic) | {
-        "failOnDataLoss": str(fail_on_data_loss).lower(),
-        **position(
-            "starting",
-            topic,
-            partitions,
-            offsets=starting_offsets,
-            timestamp=starting_timestamp,
-            sequence_numbers=starting_sequence_numbers,
-        ),
-        **position(
-            "ending",
-            topic,
-            partitions,
-            offsets=ending_offsets,
-            timestamp=ending_timestamp,
-            sequence_numbers=ending_sequence_numbers,
-        ),
+    log = _Log.of(spark, location, path, default_time_to_live)
+    options = {
+        **log.options(fail_on_data_loss=fail_on_data_loss),
+        **log.position("starting", starting_offsets, starting_timestamp, starting_sequence_numbers),
+        **log.position("ending", ending_offsets, ending_timestamp, ending_sequence_numbers),
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
     kafka = spark.read.format("kafka").options(**options)
-    source = kafka.load() if has_topic else spark.createDataFrame([], KAFKA_SCHEMA)
-    if selection is not None:
-        source = select(source, spark, location, path, described(spark, location, path.name)[0], selection)
-    also = () if selection is None else COLUMNS
-    return decoded(source, default_time_to_live=lives, expires=not log.is_dead_letter, wanted=wanted, also=also)
+    source = kafka.load() if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA)
+    if selection is None:
+        return log.decoded(source)
+    description = log.subscription or described(spark, location, path.name)[0]
+    return log.decoded(select(source, spark, location, path, description, selection), *COLUMNS)
 
 
 def read_stream(
@@ -213,30 +204,19 @@ def read_stream(
         environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
     """
     location = location_of(connection, environment, kafka_options)
-    path = entity_path(location, entity, sub_queue, subscription)
-    log, wanted, lives = _meant(spark, location, path, default_time_to_live)
-    partitions, has_topic = look_up(spark, location, log)
-    topic = topic_name(location.namespace, log)
-    options = _source_options(location, topic) | {
+    log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live)
+    options = {
         # For a stream, Spark's own default is the end of the log.
         "startingOffsets": EARLIEST,
-        "failOnDataLoss": str(fail_on_data_loss).lower(),
-        **position(
-            "starting",
-            topic,
-            partitions,
-            offsets=starting_offsets,
-            timestamp=starting_timestamp,
-            sequence_numbers=starting_sequence_numbers,
-        ),
+        **log.options(fail_on_data_loss=fail_on_data_loss),
+        **log.position("starting", starting_offsets, starting_timestamp, starting_sequence_numbers),
     }
-    if not has_topic:
+    if not log.is_there:
         # A pattern finds the topic once it is created.
         options["subscribePattern"] = re.escape(options.pop("subscribe"))
     if max_messages_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_messages_per_trigger)
-    source = spark.readStream.format("kafka").options(**options).load()
-    return decoded(source, default_time_to_live=lives, expires=not log.is_dead_letter, wanted=wanted)
+    return log.decoded(spark.readStream.format("kafka").options(**options).load())
 
 
 def partition_count(
@@ -273,27 +253,77 @@ def entity_path(
     return EntityPath(name, wanted)
 
 
-def _meant(
-    spark: SparkSession, location: SparkLocation, path: EntityPath, default_time_to_live: timedelta | None
-) -> tuple[EntityPath, Choice | None, timedelta | None]:
-    """Return the entity whose log to read, the selection of its messages, and the default time to live.
+@dataclass(frozen=True)
+class _Log:
+    """The log in which an entity's messages are.
 
-    Raises:
-        EntityNotFoundError: The subscription does not exist.
-        NamespaceFormatError: The namespace is stored in a format that this version does not read.
-        ValueError: A rule of the subscription has an action, which Spark cannot compute.
+    Attributes:
+        location: The namespace, and the Kafka cluster that holds it.
+        path: The entity that owns the log.
+        partitions: The number of its partitions.
+        is_there: Whether its topic exists.
+        default_time_to_live: The default time to live of its messages; None means for ever.
+        subscription: The description of the subscription that gets some of the messages; None if all are wanted.
+        wanted: The selection of these.
     """
-    check_connector(spark)
-    check_format(spark, location)
-    if split_subscription(path.name) is None or path.is_dead_letter:
-        return path, None, default_time_to_live
-    described = described_subscription(spark, location, path.name)
-    lives = [one for one in (described.default_message_time_to_live, described.topic_time_to_live) if one < FOREVER]
-    if default_time_to_live is not None:
-        lives.append(default_time_to_live)
-    return EntityPath(described.topic_entity), choice(described), min(lives, default=None)
 
+    location: SparkLocation
+    path: EntityPath
+    partitions: int
+    is_there: bool
+    default_time_to_live: timedelta | None
+    subscription: SubscriptionDescription | None = None
+    wanted: Choice | None = None
 
-def _source_options(location: SparkLocation, topic: str) -> dict[str, str]:
-    client = FETCHING | java_options(location) | {"isolation.level": "read_committed"}
-    return {f"kafka.{name}": value for name, value in client.items()} | {"subscribe": topic, "includeHeaders": "true"}
+    @classmethod
+    def of(
+        cls, spark: SparkSession, location: SparkLocation, path: EntityPath, default_time_to_live: timedelta | None
+    ) -> _Log:
+        """Return the log of an entity.
+
+        Raises:
+            EntityNotFoundError: The entity does not exist.
+            NamespaceFormatError: The namespace is stored in a format that this version does not read.
+            ValueError: A rule of the subscription has an action, which Spark cannot compute.
+        """
+        check_connector(spark)
+        check_format(spark, location)
+        if path.log == path:
+            return cls(location, path, *look_up(spark, location, path), default_time_to_live)
+        found = described_subscription(spark, location, path.name)
+        lives = [one for one in (found.default_message_time_to_live, found.topic_time_to_live) if one < FOREVER]
+        if default_time_to_live is not None:
+            lives.append(default_time_to_live)
+        wanted = choice(found)
+        there = look_up(spark, location, path.log)
+        return cls(location, path.log, *there, min(lives, default=None), found, wanted)
+
+    def options(self, *, fail_on_data_loss: bool) -> dict[str, str]:
+        """Return the options of Spark's Kafka source for all of the log."""
+        return {
+            **connector_options(self.location, {**FETCHING, "isolation.level": "read_committed"}),
+            "subscribe": topic_name(self.location.namespace, self.path),
+            "includeHeaders": "true",
+            "failOnDataLoss": str(fail_on_data_loss).lower(),
+        }
+
+    def position(
+        self,
+        side: Side,
+        offsets: Offsets | None,
+        timestamp: datetime | None,
+        sequence_numbers: int | Iterable[int] | None,
+    ) -> dict[str, str]:
+        """Return the options for one side of a part of the log; see ``positions.position``."""
+        topic = topic_name(self.location.namespace, self.path)
+        return position(side, topic, self.partitions, offsets, timestamp, sequence_numbers)
+
+    def decoded(self, source: DataFrame, *also: str) -> DataFrame:
+        """Return the entity's columns over records of the log, and more columns of these."""
+        return decoded(
+            source,
+            default_time_to_live=self.default_time_to_live,
+            expires=not self.path.is_dead_letter,
+            wanted=self.wanted,
+            also=also,
+        )

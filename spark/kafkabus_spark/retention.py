@@ -14,9 +14,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
-from kafkabus_mapping.names import EntityPath, SubQueue, split_subscription, topic_name
+from kafkabus_mapping.names import EntityPath, SubQueue, topic_name
 from kafkabus_spark.descriptions import described
-from kafkabus_spark.kafka import SparkLocation, location_of, log_ends, log_starts, offsets_at
+from kafkabus_spark.kafka import SparkLocation, location_of, log_places
 from kafkabus_spark.reader import entity_path
 
 if TYPE_CHECKING:
@@ -142,27 +142,23 @@ class _Log:
 
     @classmethod
     def of(cls, spark: SparkSession, location: SparkLocation, path: EntityPath) -> _Log:
-        names = split_subscription(path.name)
-        log = EntityPath(names[0]) if names is not None and not path.is_dead_letter else path
         retention = described(spark, location, path.name)[0].settled_retention
-        return cls(location, path, topic_name(location.namespace, log), retention)
+        return cls(location, path, topic_name(location.namespace, path.log), retention)
 
     def look(self, spark: SparkSession, offsets: Mapping[int, int]) -> list[Unread]:
         """Return how much has not been read from these offsets on; log a warning for what may not be read any more."""
-        starts = log_starts(spark, self.location, self.topic)
-        ends = log_ends(spark, self.location, self.topic)
         moment = datetime.now(timezone.utc) - self.retention * (1 - SOON)
-        young = offsets_at(spark, self.location, self.topic, moment)
+        places = log_places(spark, self.location, self.topic, moment)
         found = [
             Unread(
                 partition,
                 following,
-                lost=max(0, starts[partition] - following),
-                endangered=max(0, young[partition] - max(following, starts[partition])),
-                left=max(0, ends[partition] - max(following, starts[partition])),
+                lost=max(0, place.start - following),
+                endangered=max(0, place.young - max(following, place.start)),
+                left=max(0, place.end - max(following, place.start)),
             )
-            for partition, following in sorted(offsets.items())
-            if partition < len(starts)
+            for partition, place in enumerate(places)
+            if (following := offsets.get(partition)) is not None
         ]
         lost, endangered = sum(one.lost for one in found), sum(one.endangered for one in found)
         if lost:

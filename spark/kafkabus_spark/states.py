@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from typing import Final
 
@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 
 from kafkabus_mapping.archive import ARCHIVE
 from kafkabus_mapping.checkpoints import CHECKPOINTS, SEPARATOR, Checkpoint, ledger_prefix, read_checkpoint
-from kafkabus_mapping.codec import EPOCH
+from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.entities import EntityDescription, TopicDescription, generation_of, holder_id_of
 from kafkabus_mapping.names import EntityPath, compacted_topic_name, topic_name
 from kafkabus_spark.compacted import latest, latest_records
-from kafkabus_spark.kafka import KAFKA_SCHEMA, SparkLocation, has_topic, log_starts, topic_id
+from kafkabus_spark.kafka import HEADERS_TYPE, SparkLocation, has_topic, log_starts, topic_id
 
 SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
 """The columns that tell the state of a message; see ``read``."""
@@ -96,8 +96,7 @@ def select(
         raise ValueError(
             f"{path.name!r} is a topic, whose messages are settled in its subscriptions: give subscription= the name of one"
         )
-    log = path if path.is_dead_letter else EntityPath(getattr(description, "topic_entity", description.name))
-    topic = topic_name(location.namespace, log)
+    topic = topic_name(location.namespace, path.log)
     own_id = topic_id(spark, location, topic) if path.is_dead_letter else description.topic_id
     generation = generation_of(path, description, own_id)
     prefixes = [ledger_prefix(location.namespace, path, generation, number) for number in range(description.partitions)]
@@ -122,7 +121,7 @@ def _with_states(records: DataFrame, states: States) -> DataFrame:
     joined = records.join(ranges.withColumn("bucket", F.explode(buckets)), within, "left")
     beyond = F.col("offset") >= _of_partition([F.lit(cursor) for cursor in states.cursors])
     state = F.when(F.col("of_partition").isNotNull(), F.col("of_state")).when(beyond, F.lit("active"))
-    times = [F.timestamp_millis(F.lit(None if time is None else _milliseconds(time))) for time in states.times]
+    times = [F.timestamp_millis(F.lit(None if time is None else to_milliseconds(time))) for time in states.times]
     return joined.select(
         *records.columns,
         state.isNull().alias(SETTLED, metadata={} if as_of is None else {AS_OF: as_of}),
@@ -133,10 +132,6 @@ def _with_states(records: DataFrame, states: States) -> DataFrame:
 
 def _of_partition(values: list[Column]) -> Column:
     return F.get(F.array(*values), F.col("partition"))
-
-
-def _milliseconds(time: datetime) -> int:
-    return (time - EPOCH) // timedelta(milliseconds=1)
 
 
 def _states(found: dict[str, tuple[Checkpoint, datetime]], prefixes: Sequence[str]) -> States:
@@ -198,7 +193,7 @@ def _checkpoints(
         if separator:
             blocks[prefix][int(block)] = text
         else:
-            heads[prefix] = text, EPOCH + timedelta(milliseconds=written)
+            heads[prefix] = text, from_milliseconds(written)
     return {prefix: (read_checkpoint(head, blocks[prefix]), time) for prefix, (head, time) in heads.items()}
 
 
@@ -219,11 +214,8 @@ def _archived(spark: SparkSession, location: SparkLocation, topic: str, holder_i
         F.variant_get("record", "$[0][2]", "bigint").alias("offset"),
         F.timestamp_millis(F.variant_get("record", "$[2][1]", "bigint")).alias("timestamp"),
         F.variant_get("record", "$[2][0]", "int").alias("timestampType"),
-        F.transform(headers, _header).cast(_HEADERS).alias("headers"),
+        F.transform(headers, _header).cast(HEADERS_TYPE).alias("headers"),
     ).where(F.col("offset") < F.get(F.array(*map(F.lit, starts)), F.col("partition")))
-
-
-_HEADERS: Final = KAFKA_SCHEMA.partition("headers ")[2]
 
 
 def _header(header: Column) -> Column:

@@ -21,7 +21,7 @@ from kafkabus_spark.encoding import (
     encoded,
 )
 from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError
-from kafkabus_spark.kafka import SparkLocation, check_connector, java_options, location_of
+from kafkabus_spark.kafka import SparkLocation, check_connector, connector_options, location_of
 from kafkabus_spark.reader import entity_path
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ def _send(
     (
         sink.select(*(F.col(own).alias(name) for name, own in SINK.items()))
         .write.format("kafka")
-        .options(**{f"kafka.{name}": value for name, value in (PRODUCING | java_options(location)).items()})
+        .options(**connector_options(location, PRODUCING))
         .option("topic", topic_name(location.namespace, path))
         .option("includeHeaders", "true")
         .save()

@@ -22,11 +22,10 @@ from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.checkpoints import block_text, read_checkpoint
 from kafkabus_mapping.names import EntityPath, SubQueue, subscription_name
 from kafkabus_spark.states import ranges_of
+from tests.contract.receiving import take
 from tests.spark.marks import SPARK
 
 pytestmark = SPARK
-
-PATIENCE = 60.0
 
 
 @pytest.fixture
@@ -122,7 +121,7 @@ def send(
     sender.send_messages(messages)
     if kind == "dead letters":
         with client.get_queue_receiver(NAME) as receiver:
-            for one in receive_all(receiver, len(names)):
+            for one in take(receiver, len(names)):
                 receiver.dead_letter_message(one, reason="Test")
 
 
@@ -152,7 +151,7 @@ def test_messages_have_the_states_that_their_ledgers_give_them(
         if kind == "subscription":
             send(client, kind, "other", subject="not wanted")
         with receiver_of(client, kind) as receiver:
-            messages = {one.message_id: one for one in receive_all(receiver, len(expected))}
+            messages = {one.message_id: one for one in take(receiver, len(expected))}
             receiver.complete_messages([messages["0"], messages["1"]])
             receiver.defer_message(messages["2"])
             receiver.abandon_message(messages["3"])
@@ -177,7 +176,7 @@ def test_unsettled_is_what_receivers_may_still_get(
         create(administration, "queue")
         send(client, "queue", "done", "left")
         with receiver_of(client, "queue") as receiver:
-            messages = {one.message_id: one for one in receive_all(receiver, 2)}
+            messages = {one.message_id: one for one in take(receiver, 2)}
             receiver.complete_message(messages["done"])
             receiver.abandon_message(messages["left"])
         tend(EntityPath(NAME))
@@ -193,16 +192,6 @@ def states(spark: SparkSession, connection: str, state: str) -> dict[str, str | 
     """Read a part of the messages; return their states, by the checkpoints of now."""
     rows = kafkabus_spark.read(spark, connection, NAME, state=state).collect()
     return {row["message_id"]: row["state"] for row in rows}
-
-
-def receive_all(receiver: Any, count: int) -> list[Any]:
-    """Receive so many messages."""
-    found: list[Any] = []
-    while len(found) < count:
-        messages = receiver.receive_messages(count - len(found), max_wait_time=PATIENCE)
-        assert messages, f"{len(found)} of {count} messages came"
-        found += messages
-    return found
 
 
 def test_messages_whose_records_are_kept_apart_are_read(
@@ -221,7 +210,7 @@ def test_messages_whose_records_are_kept_apart_are_read(
                 for number in range(60)
             ]
         )
-        messages = receive_all(receiver, 60)
+        messages = take(receiver, 60)
         receiver.defer_messages([messages[3], messages[7]])
         receiver.complete_messages([one for one in messages if one.message_id not in {"3", "7"}])
         for _ in range(2):

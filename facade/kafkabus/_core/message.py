@@ -22,6 +22,7 @@ from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, id
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.codec import (
+    MAX_IDENTIFIER,
     Envelope,
     Headers,
     decode_headers,
@@ -34,9 +35,6 @@ from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.headers import BODY_TYPE
 from kafkabus_mapping.numbers import LockToken, sequence_number
 from kafkabus_mapping.properties import PropertyValue, decode_value, encode_value
-
-MAX_IDENTIFIER = 128
-"""Longest message id, session id, partition key and reply-to session id, in characters."""
 
 MAX_BATCH_BY_HAND = 1024 * 1024
 """Default limit of a batch that no sender made, in bytes."""

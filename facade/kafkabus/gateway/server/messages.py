@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import TIMESPAN, plain_value
-from kafkabus._core.message import MAX_IDENTIFIER, Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.raw_message import (
     CARRIED_HEADER,
     CARRIED_PROPERTIES,
@@ -46,7 +46,14 @@ from kafkabus_mapping.amqp.types import (
     ULong,
     encode,
 )
-from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size, to_milliseconds
+from kafkabus_mapping.codec import (
+    MAX_IDENTIFIER,
+    Envelope,
+    encode_headers,
+    from_milliseconds,
+    record_size,
+    to_milliseconds,
+)
 from kafkabus_mapping.properties import decode_value, encode_value
 
 BATCH_FORMAT: Final = 0x80013700
