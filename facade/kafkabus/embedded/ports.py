@@ -21,48 +21,73 @@ class ReservedPort:
     """A port that other programs looking for a free one do not get.
 
     On Linux a bound socket that does not listen keeps the port from others, yet lets a server that
-    sets SO_REUSEADDR (Kafka and Redis do) listen on it. Elsewhere the port is merely found free.
+    sets SO_REUSEADDR (Kafka and Redis do) listen on it. It also lets another runtime bind the port, which
+    does not listen either; a claim keeps that one away. Elsewhere the port is merely found free.
 
     Args:
         preferred: The port to take if it is free.
     """
 
     def __init__(self, preferred: int | None = None) -> None:
-        self._socket = (_bind_again(preferred) if preferred else None) or _bind_any()
-        self.number: int = self._socket.getsockname()[1]
+        reserved = (_bind_again(preferred) if preferred else None) or _bind_any()
+        self.number: int = reserved[0].getsockname()[1]
         """The port."""
+        self._sockets = reserved
         if sys.platform == "linux":
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            reserved[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
-            self._socket.close()
+            self.release()
 
     def release(self) -> None:
         """Release the port to other programs."""
-        self._socket.close()
+        for one in self._sockets:
+            one.close()
 
 
-def _bind_again(port: int) -> socket.socket | None:
+_Sockets = tuple[socket.socket, ...]
+"""The socket that is bound to a port, and the claim to it where there is one."""
+
+
+def _bind_again(port: int) -> _Sockets | None:
     candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     # Connections of the last run may still be in TIME_WAIT on a port that this runtime used.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    return _bind_and_claim(candidate, port)
+
+
+def _bind_and_claim(candidate: socket.socket, port: int) -> _Sockets | None:
+    """Bind a socket to a port, and claim the port among runtimes; without success, close the socket."""
     try:
         candidate.bind((HOST, port))
+        return candidate, *_claim(port)
     except OSError:
         candidate.close()
         return None
-    return candidate
 
 
-def _bind_any() -> socket.socket:
+def _claim(port: int) -> _Sockets:
+    """Return a socket whose name in Linux's abstract namespace one program at a time can have.
+
+    Raises:
+        OSError: Another runtime has it.
+    """
+    if sys.platform != "linux":
+        return ()
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        claim.bind(f"\0kafkabus-port-{port}")
+    except OSError:
+        claim.close()
+        raise
+    return (claim,)
+
+
+def _bind_any() -> _Sockets:
     lowest, highest = _candidates()
     for _ in range(_ATTEMPTS):
         candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        try:
-            candidate.bind((HOST, lowest + secrets.randbelow(highest - lowest)))
-        except OSError:
-            candidate.close()
-        else:
-            return candidate
+        if reserved := _bind_and_claim(candidate, lowest + secrets.randbelow(highest - lowest)):
+            return reserved
     raise EmbeddedRuntimeError(
         f"No free port found on {HOST} between {lowest} and {highest}. End some of the programs that listen there."
     )
