@@ -243,7 +243,7 @@ class EntityMaintainer:
         # A ledger that stays due waits for something that passes.
         self._overdue = self._overdue + 1 if any(one <= 0 for one in due) else 0
         for one in due:
-            self._wake_ready(one if one > 0 else min(AGAIN, 0.01 * 2**self._overdue))
+            self._wake_ready(one if one > 0 else min(AGAIN, 0.01 * 2 ** min(self._overdue, 10)))
         if None in looks:
             self.wake_in(AGAIN)
         if any(self._is_changed(partition, look) for partition, look in enumerate(looks)):

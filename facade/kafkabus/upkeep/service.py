@@ -316,10 +316,12 @@ class Upkeep:
             return
         if self.observer is not None:
             self.observer.tending(time.monotonic() - due_at)
-        self._tending[key] = asyncio.create_task(self._tend(context, maintainer))
+        self._tending[key] = tending = asyncio.create_task(self._tend(context, maintainer))
+        # Not at the end of the task's work: one that is cancelled before it began does none.
+        tending.add_done_callback(lambda task: self._end_tending(maintainer, found=task.cancelled() or task.result()))
 
-    async def _tend(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
-        """Tend an entity once; a failure keeps no other one waiting."""
+    async def _tend(self, context: ClientContext, maintainer: EntityMaintainer) -> bool:
+        """Tend an entity once, and return whether it is there; a failure keeps no other one waiting."""
         path, found = maintainer.path, True
         try:
             found = await maintainer.tend() is not None
@@ -335,20 +337,25 @@ class Upkeep:
             self._note_failure()
             LOGGER.exception("upkeep_entity entity=%s", path)
             maintainer.wake_in(AGAIN)
-        finally:
-            del self._tending[path.key]
-            self._room.release()
-            if not found and self._maintainers.get(path.key) is maintainer:
-                # Another one takes its place if there is an entity of that name.
-                self._leave(path.key)
-                self._retake = True
-            self._wake(path.key, max(_SPACING, maintainer.next_at - time.monotonic()))
+        return found
+
+    def _end_tending(self, maintainer: EntityMaintainer, *, found: bool) -> None:
+        """Make room for another entity, and note when this one is to be tended again."""
+        key = maintainer.path.key
+        del self._tending[key]
+        self._room.release()
+        if not found and self._maintainers.get(key) is maintainer:
+            # Another one takes its place if there is an entity of that name.
+            self._leave(key)
+            self._retake = True
+        self._wake(key, max(_SPACING, maintainer.next_at - time.monotonic()))
 
     def _forward(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
         """Begin to move on what comes to an entity, if it forwards."""
         key, entity = maintainer.path.key, maintainer.entity
         if entity is not None and forwards(entity) and key not in self._forwarding and key in self._maintainers:
-            self._forwarding[key] = asyncio.create_task(self._move_on(context, maintainer))
+            self._forwarding[key] = forwarding = asyncio.create_task(self._move_on(context, maintainer))
+            forwarding.add_done_callback(lambda _: self._forwarding.pop(key))
 
     async def _move_on(self, context: ClientContext, maintainer: EntityMaintainer) -> None:
         """Move on what comes to an entity, for as long as it forwards."""
@@ -369,7 +376,6 @@ class Upkeep:
                 await asyncio.sleep(AGAIN)
         finally:
             await uninterrupted(forwarder.close())
-            del self._forwarding[maintainer.path.key]
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
