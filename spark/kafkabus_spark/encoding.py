@@ -49,9 +49,10 @@ READ_ONLY: Final = frozenset(
     {
         *("sequence_number", "partition_id", "offset", "enqueued_time_utc", "expires_at_utc"),
         *("enqueued_sequence_number", "dead_letter_reason", "dead_letter_error_description", "dead_letter_source"),
+        *("settled", "state", "checkpoint_time", "original"),
     }
 )
-"""The columns of ``read`` that a new message does not have: they are not written."""
+"""The columns of ``read`` and ``dead_letters`` that a new message does not have: they are not written."""
 
 PROBLEM: Final = "problem"
 """The column that tells which rule a message breaks; null if it breaks none."""

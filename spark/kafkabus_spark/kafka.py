@@ -180,15 +180,6 @@ def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
     return (found or "").translate(_AS_LIBRDKAFKA)
 
 
-def log_starts(spark: SparkSession, location: SparkLocation, topic: str) -> list[int]:
-    """Return the first offset of each partition of a topic; none if there is no such topic.
-
-    Raises:
-        NamespaceUnreachableError: Kafka does not answer.
-    """
-    return _ask(spark, location, topic, lambda asked: _listed(asked, lambda spec: spec.earliest()), connect=[]) or []
-
-
 class LogPlaces(NamedTuple):
     """Offsets in one partition of a topic.
 

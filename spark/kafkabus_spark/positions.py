@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from kafkabus_mapping.codec import to_milliseconds
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.numbers import split_sequence_number
+from kafkabus_spark.kafka import LogPlaces
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
-_NUMBERS: Final = {"starting": -2, "ending": -1}
-"""How Spark writes the place of a partition for which none is given: the beginning of its log, or its end."""
+_BEGINNING, _END = -2, -1
+"""How Spark writes the beginning of a partition's log, and its end."""
+_NUMBERS: Final = {"starting": _BEGINNING, "ending": _END}
+"""The place of a partition for which none is given."""
+_BEYOND: Final = 2**63 - 1
 
 Side = Literal["starting", "ending"]
 Offsets = str | Mapping[int, int]
@@ -55,15 +62,31 @@ def position(
         strategy = {"startingOffsetsByTimestampStrategy": LATEST} if side == "starting" else {}
         return {f"{side}Timestamp": str(to_milliseconds(timestamp)), **strategy}
     if sequence_numbers is not None:
-        offsets = _offsets_of(side, sequence_numbers)
+        offsets = _places_of(side, sequence_numbers)
     if offsets is None:
         return {}
     if isinstance(offsets, str):
-        return {f"{side}Offsets": offsets}
+        return {f"{side}Offsets": _checked(side, offsets, topic)}
     return {f"{side}Offsets": json.dumps({topic: _each(side, offsets, partitions)})}
 
 
-def _offsets_of(side: Side, numbers: int | Iterable[int]) -> dict[int, int]:
+def _checked(side: Side, text: str, topic: str) -> str:
+    """Return a text that Spark's Kafka source takes."""
+    if text in {EARLIEST, LATEST}:
+        return text
+    try:
+        places = json.loads(text)[topic]
+        if isinstance(places, dict) and all(isinstance(place, int) for place in places.values()):
+            return text
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise ValueError(
+        f'{side}_offsets {text!r} is neither {EARLIEST!r}, {LATEST!r} nor JSON like {{"{topic}": {{"0": 17}}}}: '
+        "give one of them, or a mapping of partitions to offsets"
+    )
+
+
+def _places_of(side: Side, numbers: int | Iterable[int]) -> dict[int, int]:
     found: dict[int, int] = {}
     for number in [numbers] if isinstance(numbers, int) else numbers:
         partition, offset = split_sequence_number(number)
@@ -86,3 +109,56 @@ def _each(side: Side, offsets: Mapping[int, int], partitions: int) -> dict[str, 
     if negative:
         raise ValueError(f"{side}: offsets {negative} are negative; leave a partition out to read all of it")
     return {str(number): offsets.get(number, _NUMBERS[side]) for number in range(partitions)}
+
+
+def at(side: Side, topic: str, offsets: Sequence[int]) -> dict[str, str]:
+    """Return the options for one side of a range of the log, by the offset of each partition."""
+    return {f"{side}Offsets": json.dumps({topic: {str(number): offset for number, offset in enumerate(offsets)}})}
+
+
+def moment_of(side: Side, options: Mapping[str, str]) -> datetime:
+    """Return the time that one side of a range is given by; 1970 if it is given otherwise."""
+    return from_milliseconds(int(options.get(f"{side}Timestamp", "0")))
+
+
+def offsets_of(side: Side, options: Mapping[str, str], topic: str, places: Sequence[LogPlaces]) -> list[int]:
+    """Return the offset of one side of a range in each partition's log; the end of the log is that of now.
+
+    Args:
+        side: Whether it is the beginning or the end of the range.
+        options: The options of the range, as ``position`` returns them.
+        topic: The topic.
+        places: The places of each partition, for the moment ``moment_of(side, options)``.
+    """
+    if f"{side}Timestamp" in options:
+        return [place.young for place in places]
+    given = _given(side, options, topic, len(places))
+    return [{_BEGINNING: place.start, _END: place.end}.get(one, one) for one, place in zip(given, places, strict=True)]
+
+
+def is_within(options: Mapping[str, str], topic: str, partitions: int) -> Column:
+    """Return whether a record that was deleted from its log lies in a range of it, over the columns of Spark's Kafka source."""
+    starting, ending = (_edge(side, options, topic, partitions) for side in ("starting", "ending"))
+    return starting & ~ending
+
+
+def _edge(side: Side, options: Mapping[str, str], topic: str, partitions: int) -> Column:
+    """Return whether a record lies on a side of a range or behind that."""
+    moment = options.get(f"{side}Timestamp")
+    if moment is not None:
+        return F.col("timestamp") >= F.timestamp_millis(F.lit(int(moment)))
+    given = _given(side, options, topic, partitions)
+    return F.col("offset") >= of_partition([F.lit({_BEGINNING: 0, _END: _BEYOND}.get(one, one)) for one in given])
+
+
+def _given(side: Side, options: Mapping[str, str], topic: str, partitions: int) -> list[int]:
+    text = options.get(f"{side}Offsets")
+    if text in {None, EARLIEST, LATEST}:
+        return [{EARLIEST: _BEGINNING, LATEST: _END}.get(text or "", _NUMBERS[side])] * partitions
+    places = json.loads(text or "")[topic]
+    return [places.get(str(number), _NUMBERS[side]) for number in range(partitions)]
+
+
+def of_partition(values: Sequence[Column]) -> Column:
+    """Return the one of several values that belongs to a record's partition."""
+    return F.get(F.array(*values), F.col("partition"))

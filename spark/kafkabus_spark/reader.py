@@ -97,7 +97,8 @@ def read(
 
     With ``state`` there are three columns more, by the last checkpoints of the entity's ledgers, which upkeep writes to Kafka
     every five seconds. A message that was settled since counts as unsettled. Deferred and scheduled messages whose records are
-    kept apart from their log are read, too.
+    kept apart from their log are read, too. The result is as of this call: messages that come later are not in it, and a job
+    fails if upkeep has deleted records meanwhile whose messages were not settled; call ``read`` again then.
 
     ================================= ======================== ======================================================
     Column                            Type                     Meaning
@@ -142,6 +143,7 @@ def read(
         NamespaceFormatError: The namespace is stored in a format that this version does not read.
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
+        SparkError: ``state`` is given, and the session is one of Spark Connect.
     """
     selection = None if state is None else Selection.of(state)
     location = location_of(connection, environment, kafka_options)
@@ -154,12 +156,12 @@ def read(
     }
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
+    if selection is not None:
+        description = log.subscription or described(spark, location, path.name)[0]
+        selected = select(spark, location, path, description, selection, options if log.is_there else None)
+        return log.decoded(selected, *COLUMNS)
     kafka = spark.read.format("kafka").options(**options)
-    source = kafka.load() if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA)
-    if selection is None:
-        return log.decoded(source)
-    description = log.subscription or described(spark, location, path.name)[0]
-    return log.decoded(select(source, spark, location, path, description, selection), *COLUMNS)
+    return log.decoded(kafka.load() if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
 
 
 def read_stream(

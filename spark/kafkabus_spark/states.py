@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -19,7 +20,17 @@ from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.entities import EntityDescription, TopicDescription, generation_of, holder_id_of
 from kafkabus_mapping.names import EntityPath, compacted_topic_name, topic_name
 from kafkabus_spark.compacted import latest, latest_records
-from kafkabus_spark.kafka import HEADERS_TYPE, SparkLocation, has_topic, log_starts, topic_id
+from kafkabus_spark.errors import SparkError
+from kafkabus_spark.kafka import (
+    HEADERS_TYPE,
+    KAFKA_SCHEMA,
+    LogPlaces,
+    SparkLocation,
+    has_topic,
+    log_places,
+    topic_id,
+)
+from kafkabus_spark.positions import at, is_within, moment_of, of_partition, offsets_of
 
 SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
 """The columns that tell the state of a message; see ``read``."""
@@ -72,25 +83,29 @@ class States:
 
 
 def select(
-    source: DataFrame,
     spark: SparkSession,
     location: SparkLocation,
     path: EntityPath,
     description: EntityDescription,
     selection: Selection,
+    options: Mapping[str, str] | None,
 ) -> DataFrame:
     """Return records of an entity's log with the columns ``COLUMNS``, and with records that are kept elsewhere.
 
+    The states are those of now, and so is the range. A job that comes after upkeep has deleted records that are not settled now
+    fails: they may be kept elsewhere by then, where this function did not look.
+
     Args:
-        source: The records, with the columns of Spark's Kafka source.
         spark: The session.
         location: The namespace, and the Kafka cluster that holds it.
         path: The path of the entity: a queue, a subscription, or one of their dead-letter queues.
         description: The description of the queue or subscription.
         selection: The records to keep.
+        options: The options of Spark's Kafka source for a range of the log; None: the log is not there yet.
 
     Raises:
         ValueError: The entity is a topic.
+        SparkError: This is Spark Connect, which gives no access to Kafka's Java client.
     """
     if isinstance(description, TopicDescription):
         raise ValueError(
@@ -100,12 +115,71 @@ def select(
     own_id = topic_id(spark, location, topic) if path.is_dead_letter else description.topic_id
     generation = generation_of(path, description, own_id)
     prefixes = [ledger_prefix(location.namespace, path, generation, number) for number in range(description.partitions)]
-    kept = _archived(spark, location, topic, holder_id_of(path, description, own_id))
-    records = source if kept is None else source.unionByName(kept)
-    found = _with_states(records, _states(_checkpoints(spark, location, prefixes), prefixes))
+    if options is None:
+        records = spark.createDataFrame([], KAFKA_SCHEMA)
+        return _with_states(records, _states(_checkpoints(spark, location, prefixes), prefixes))
+    # Before the checkpoints, as upkeep writes them before it deletes records.
+    places = log_places(spark, location, topic, moment_of("starting", options))
+    if not places:
+        raise SparkError(
+            "state= needs a session that runs in this process: Spark Connect gives no access to Kafka's Java client, which "
+            "tells where logs begin"
+        )
+    at_end = log_places(spark, location, topic, moment_of("ending", options))
+    states = _states(_checkpoints(spark, location, prefixes), prefixes)
+    begins, ends = offsets_of("starting", options, topic, places), offsets_of("ending", options, topic, at_end)
+    ends = list(map(max, begins, ends))
+    unsettled = list(map(min, map(max, begins, _first_unsettled(states, places)), ends))
+    loaded = _loaded(spark, options, topic, (begins, unsettled, ends), selection)
+    archived = _archived(spark, location, holder_id_of(path, description, own_id))
+    if archived is not None:
+        deleted = F.col("offset") < of_partition([F.lit(place.start) for place in places])
+        loaded.append(archived.where(deleted & is_within(options, topic, len(places))))
+    found = _with_states(reduce(DataFrame.unionByName, loaded), states)
+    return found if selection is Selection.ALL else found.where(F.col(SETTLED) == F.lit(selection is Selection.SETTLED))
+
+
+def _loaded(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    topic: str,
+    places: tuple[list[int], list[int], list[int]],
+    selection: Selection,
+) -> list[DataFrame]:
+    """Return the records of a range of the log, in parts that do not overlap.
+
+    Args:
+        spark: The session.
+        options: The options of Spark's Kafka source for the range.
+        topic: The topic.
+        places: The offset of each partition where the range begins, from which on messages may be unsettled, and where it ends.
+        selection: The records to keep.
+    """
+    begins, unsettled, ends = places
+    # Settled messages may be deleted before the job begins, unless they were asked for by their places.
+    may_miss = {} if any(name.startswith("starting") for name in options) else {"failOnDataLoss": "false"}
+    parts: list[tuple[list[int], list[int], dict[str, str]]] = [(unsettled, ends, {})]
     if selection is Selection.ALL:
-        return found
-    return found.where(F.col(SETTLED) == F.lit(selection is Selection.SETTLED))
+        parts.append((begins, unsettled, may_miss))
+    elif selection is Selection.SETTLED:
+        parts = [(begins, ends, may_miss)]
+    others = {name: value for name, value in options.items() if not name.startswith(("starting", "ending"))}
+    return [
+        spark.read.format("kafka")
+        .options(**others | rule | at("starting", topic, first) | at("ending", topic, upto))
+        .load()
+        for first, upto, rule in parts
+    ]
+
+
+def _first_unsettled(states: States, places: Sequence[LogPlaces]) -> list[int]:
+    """Return the offset in each partition's log before which all messages are settled."""
+    found = [max(cursor, place.start) for cursor, place in zip(states.cursors, places, strict=True)]
+    for partition, first, last, state in states.ranges:
+        start = places[partition].start
+        if state is not None and last >= start:
+            found[partition] = min(found[partition], max(first, start))
+    return found
 
 
 def _with_states(records: DataFrame, states: States) -> DataFrame:
@@ -119,19 +193,15 @@ def _with_states(records: DataFrame, states: States) -> DataFrame:
         & F.col("offset").between(F.col("first"), F.col("last"))
     )
     joined = records.join(ranges.withColumn("bucket", F.explode(buckets)), within, "left")
-    beyond = F.col("offset") >= _of_partition([F.lit(cursor) for cursor in states.cursors])
+    beyond = F.col("offset") >= of_partition([F.lit(cursor) for cursor in states.cursors])
     state = F.when(F.col("of_partition").isNotNull(), F.col("of_state")).when(beyond, F.lit("active"))
     times = [F.timestamp_millis(F.lit(None if time is None else to_milliseconds(time))) for time in states.times]
     return joined.select(
         *records.columns,
         state.isNull().alias(SETTLED, metadata={} if as_of is None else {AS_OF: as_of}),
         state.alias(STATE),
-        _of_partition(times).alias(CHECKPOINT_TIME),
+        of_partition(times).alias(CHECKPOINT_TIME),
     )
-
-
-def _of_partition(values: list[Column]) -> Column:
-    return F.get(F.array(*values), F.col("partition"))
 
 
 def _states(found: dict[str, tuple[Checkpoint, datetime]], prefixes: Sequence[str]) -> States:
@@ -197,13 +267,12 @@ def _checkpoints(
     return {prefix: (read_checkpoint(head, blocks[prefix]), time) for prefix, (head, time) in heads.items()}
 
 
-def _archived(spark: SparkSession, location: SparkLocation, topic: str, holder_id: str) -> DataFrame | None:
-    """Return the records of a log that were deleted from it and are kept elsewhere; None if there is no place for them."""
+def _archived(spark: SparkSession, location: SparkLocation, holder_id: str) -> DataFrame | None:
+    """Return copies of records that are kept apart from their log; None if there is no place for them."""
     archive = compacted_topic_name(location.namespace, ARCHIVE)
     if not has_topic(spark, location, archive):
         return None
     copies = latest_records(spark, location, archive, F.col("key").startswith(f"{holder_id}/"))
-    starts = log_starts(spark, location, topic)
     record = copies.select(F.parse_json(F.col("value").cast("string")).alias("record"))
     headers = F.variant_get("record", "$[1][2]", "array<variant>")
     return record.select(
@@ -215,7 +284,7 @@ def _archived(spark: SparkSession, location: SparkLocation, topic: str, holder_i
         F.timestamp_millis(F.variant_get("record", "$[2][1]", "bigint")).alias("timestamp"),
         F.variant_get("record", "$[2][0]", "int").alias("timestampType"),
         F.transform(headers, _header).cast(HEADERS_TYPE).alias("headers"),
-    ).where(F.col("offset") < F.get(F.array(*map(F.lit, starts)), F.col("partition")))
+    )
 
 
 def _header(header: Column) -> Column:

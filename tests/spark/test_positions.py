@@ -60,6 +60,8 @@ def test_a_position_is_an_option_of_sparks_kafka_source(
     [
         ({"offsets": "earliest", "timestamp": MOMENT}, "starting_offsets and starting_timestamp contradict each other"),
         ({"offsets": {3: 1}}, "there is no partition 3; the entity has 3"),
+        ({"offsets": "newest"}, "starting_offsets 'newest' is neither 'earliest', 'latest' nor JSON like"),
+        ({"offsets": '{"other": {"0": 1}}'}, """nor JSON like {"t": {"0": 17}}"""),
         ({"offsets": {1: -5}}, r"offsets \{1: -5\} are negative"),
         ({"sequence_numbers": [5, 6]}, "two messages of partition 0, one of them 6"),
         ({"sequence_numbers": 0}, "0"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 import kafkabus_spark
@@ -221,10 +222,47 @@ def test_messages_whose_records_are_kept_apart_are_read(
             "3": (b"3", "deferred"),
             "7": (b"7", "deferred"),
         }
+        third, seventh = (messages[number].sequence_number for number in (3, 7))
+        enqueued = messages[7].enqueued_time_utc
+        parts: list[tuple[dict[str, Any], set[str]]] = [
+            ({"starting_sequence_numbers": seventh}, {"7"}),
+            ({"ending_sequence_numbers": third}, {"3"}),
+            ({"starting_offsets": {}, "ending_offsets": "latest"}, {"3", "7"}),
+            ({"starting_offsets": "latest"}, set()),
+            ({"ending_offsets": "earliest"}, set()),
+            ({"starting_timestamp": enqueued + timedelta(hours=1)}, set()),
+            ({"ending_timestamp": enqueued + timedelta(hours=1)}, {"3", "7"}),
+        ]
+        for part, wanted in parts:
+            found = kafkabus_spark.read(spark, untended, "short", state="unsettled", **part).collect()
+            assert {row["message_id"] for row in found} == wanted, part
         by_id = {row["message_id"]: row for row in rows}
         assert by_id["7"]["application_properties"] == {"n": "7"}
         assert by_id["7"]["sequence_number"] == messages[7].sequence_number
         assert by_id["7"]["enqueued_time_utc"].astimezone(timezone.utc) == messages[7].enqueued_time_utc
+
+
+def test_a_job_that_comes_after_unsettled_records_were_deleted_fails(
+    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
+) -> None:
+    """They may be kept apart by then, where ``read`` did not look: without the error they would be missing."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+        ServiceBusClient.from_connection_string(untended) as client,
+    ):
+        administration.create_queue("short", settled_retention=timedelta(0))
+        receiver = client.get_queue_receiver("short")
+        client.get_queue_sender("short").send_messages([ServiceBusMessage(f"{number}") for number in range(60)])
+        before = {state: kafkabus_spark.read(spark, untended, "short", state=state) for state in ("unsettled", "all")}
+        messages = take(receiver, 60)
+        receiver.defer_message(messages[3])
+        receiver.complete_messages(messages[:3] + messages[4:])
+        for _ in range(2):
+            tend(EntityPath("short"))
+        for state, frame in before.items():
+            with pytest.raises(Py4JJavaError, match="data may have been lost"):
+                frame.collect()
+            assert kafkabus_spark.read(spark, untended, "short", state=state).count() == 1
 
 
 def test_without_a_checkpoint_nothing_is_settled(spark: SparkSession, untended: str) -> None:

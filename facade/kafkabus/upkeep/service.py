@@ -86,7 +86,7 @@ class Upkeep:
         self._settings = settings
         self._agenda = Agenda()
         self._maintainers: dict[str, EntityMaintainer] = {}
-        self._tending: dict[str, asyncio.Task[None]] = {}
+        self._tending: dict[str, asyncio.Task[bool]] = {}
         self._forwarding: dict[str, asyncio.Task[None]] = {}
         self._descriptions: dict[str, EntityDescription] = {}
         self._described = ""
@@ -248,9 +248,9 @@ class Upkeep:
         del self._maintainers[key]
         self._looked_for.pop(key, None)
         self._agenda.drop(key)
-        for tasks in (self._tending, self._forwarding):
-            if key in tasks:
-                tasks[key].cancel()
+        for task in (self._tending.get(key), self._forwarding.get(key)):
+            if task is not None:
+                task.cancel()
 
     async def _look_for_dead_letters(self, context: ClientContext, path: EntityPath) -> None:
         """Take an entity's dead-letter queues that are this instance's and that were needed since the last look."""
