@@ -6,6 +6,9 @@ import pytest
 
 _LINES = 15
 """How many lines of a failure are told at once; pytest's summary has all."""
+_LOGGED = ("upkeep.out", "supervisor.log")
+_LOG_LINES = 5
+"""How many lines of these logs are told at once."""
 
 
 class _Teller:
@@ -20,6 +23,10 @@ class _Teller:
             self._terminal.write_line(f"FAILED {report.nodeid} ({report.when}, {report.duration:.1f} s)")
             for line in report.longreprtext.splitlines()[-_LINES:]:
                 self._terminal.write_line(f"  {line}")
+            for name, content in report.sections:
+                if name.endswith(_LOGGED):
+                    for line in content.splitlines()[-_LOG_LINES:]:
+                        self._terminal.write_line(f"  {name.split()[-1]}: {line}")
 
 
 @pytest.hookimpl(trylast=True)

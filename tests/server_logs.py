@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator
     from pathlib import Path
 
-LINES = 60
+LINES = 20
 """How many lines of each log are shown."""
 
 
@@ -30,8 +30,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     folder = _folder(item) if report.failed else None
     if folder is not None and folder.is_dir():
         for log in sorted(folder.iterdir()):
-            lines = log.read_text(errors="replace").splitlines()[-LINES:]
-            report.sections.append((f"end of {log.name}", "\n".join(lines)))
+            lines = log.read_text(errors="replace").splitlines()
+            if log.name.startswith("broker"):
+                # They tell much of what is as it should be.
+                lines = [line for line in lines if " INFO " not in line]
+            report.sections.append((f"end of {log.name}", "\n".join(lines[-LINES:])))
     return report
 
 

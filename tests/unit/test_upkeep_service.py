@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
+from kafkabus.upkeep import progress
 from kafkabus.upkeep.service import AT_ONCE, Upkeep
 from kafkabus_mapping.names import EntityPath
 
@@ -28,3 +31,31 @@ async def test_entities_that_are_left_before_they_are_tended_take_no_room() -> N
             await asyncio.sleep(0)
     finally:
         await context.close()
+
+
+async def test_work_that_is_stuck_is_told_with_the_place_at_which_it_waits(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it, a hang leaves no trace. Work that has ended is told no more."""
+    watched, answer = progress.Progress(), asyncio.Event()
+
+    async def ask() -> None:
+        await answer.wait()
+
+    async def work() -> None:
+        with watched.doing("tending orders"):
+            await ask()
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await watched.look()
+    assert not caplog.records
+    monkeypatch.setattr(progress, "LONG", 0.0)
+    await watched.look()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("upkeep_stuck work='tending orders' seconds=0 at=test_upkeep_service.py:")
+    assert record.getMessage().count(" > ") == 2
+    answer.set()
+    await task
+    await watched.look()
+    assert len(caplog.records) == 1

@@ -7,6 +7,7 @@ import logging
 import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from typing import Any, Protocol
 
 from kafkabus._async.compat import uninterrupted
@@ -25,6 +26,7 @@ from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
 from kafkabus.upkeep.forwarder import Forwarder, forwards
 from kafkabus.upkeep.health import Health
 from kafkabus.upkeep.log_watch import LogWatch
+from kafkabus.upkeep.progress import LOOK_EVERY, Progress
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 
@@ -94,6 +96,7 @@ class Upkeep:
         self._look_again_at = 0.0
         self._looked_for: dict[str, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
+        self._progress = Progress()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tend the namespace until told to stop; wait for servers that cannot be reached.
@@ -109,11 +112,12 @@ class Upkeep:
         rounds = {
             asyncio.ensure_future(work)
             for work in (
-                self._repeat(lambda: self._share_out(context), lambda: HEARTBEAT_EVERY),
-                self._repeat(lambda: self._listen(events), lambda: 0.0),
-                self._repeat(lambda: self._watch(watch), lambda: watch.pause),
-                self._repeat(lambda: self._sweep(context), lambda: SWEEP_EVERY),
+                self._repeat(lambda: self._share_out(context), lambda: HEARTBEAT_EVERY, "sharing out"),
+                self._repeat(lambda: self._listen(events), lambda: 0.0, "listening"),
+                self._repeat(lambda: self._watch(watch), lambda: watch.pause, "watching logs"),
+                self._repeat(lambda: self._sweep(context), lambda: SWEEP_EVERY, "sweeping"),
                 self._repeat(lambda: self._tend_next(context), lambda: 0.0),
+                self._repeat(self._progress.look, lambda: LOOK_EVERY),
             )
         }
         stopping = asyncio.ensure_future(stop.wait())
@@ -148,11 +152,14 @@ class Upkeep:
             key = upkeep_key(self._settings.namespace)
             await context.ledger_client.leave([key], context.client_id, HEARTBEAT_LIFETIME)
 
-    async def _repeat(self, work: Callable[[], Awaitable[None]], pause: Callable[[], float]) -> None:
-        """Do some work again and again, also if it fails."""
+    async def _repeat(
+        self, work: Callable[[], Awaitable[None]], pause: Callable[[], float], what: str | None = None
+    ) -> None:
+        """Do some work again and again, also if it fails; ``what`` names it if it should not take long."""
         while True:
             try:
-                await work()
+                with nullcontext() if what is None else self._progress.doing(what):
+                    await work()
             except (NamespaceFormatError, UnsuitableRedisError):
                 raise
             except ServiceBusError as error:
@@ -324,9 +331,10 @@ class Upkeep:
         """Tend an entity once, and return whether it is there; a failure keeps no other one waiting."""
         path, found = maintainer.path, True
         try:
-            found = await maintainer.tend() is not None
-            self._forward(context, maintainer)
-            await self._look_for_dead_letters(context, path)
+            with self._progress.doing(f"tending {path}"):
+                found = await maintainer.tend() is not None
+                self._forward(context, maintainer)
+                await self._look_for_dead_letters(context, path)
         except MessagingEntityNotFoundError:
             found = False
         except ServiceBusError as error:
