@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
+from typing import Any, cast
 
 import pytest
 
 from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.operations import Look
 from kafkabus.upkeep import progress
+from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
 from kafkabus.upkeep.service import AT_ONCE, Upkeep
 from kafkabus_mapping.names import EntityPath
 
@@ -59,3 +64,24 @@ async def test_work_that_is_stuck_is_told_with_the_place_at_which_it_waits(
     await task
     await watched.look()
     assert len(caplog.records) == 1
+
+
+async def test_a_ledger_that_stays_due_for_long_is_looked_at_as_often_as_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pause is doubled up to a limit; after a thousand looks, its double was too large for a number."""
+    context = ClientContext(parse_settings(NOWHERE))
+    maintainer = EntityMaintainer(context, EntityPath("orders"))
+    due = [Look(cast(Any, None), "changed", -1.0)]
+
+    async def look(_: object) -> list[Look]:
+        return due
+
+    monkeypatch.setattr(maintainer, "_look", look)
+    try:
+        for _ in range(2_000):
+            maintainer.next_at = math.inf
+            await maintainer._look_ahead(cast(Any, None), due)
+        assert maintainer.next_at <= time.monotonic() + AGAIN
+    finally:
+        await context.close()
