@@ -18,6 +18,7 @@ EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _BEGINNING, _END = -2, -1
 """How Spark writes the beginning of a partition's log, and its end."""
+_WORDS: Final = {EARLIEST: _BEGINNING, LATEST: _END}
 _NUMBERS: Final = {"starting": _BEGINNING, "ending": _END}
 """The place of a partition for which none is given."""
 _BEYOND: Final = 2**63 - 1
@@ -67,12 +68,12 @@ def position(
         return {}
     if isinstance(offsets, str):
         return {f"{side}Offsets": _checked(side, offsets, topic)}
-    return {f"{side}Offsets": json.dumps({topic: _each(side, offsets, partitions)})}
+    return at(side, topic, _each(side, offsets, partitions))
 
 
 def _checked(side: Side, text: str, topic: str) -> str:
     """Return a text that Spark's Kafka source takes."""
-    if text in {EARLIEST, LATEST}:
+    if text in _WORDS:
         return text
     try:
         places = json.loads(text)[topic]
@@ -98,7 +99,7 @@ def _places_of(side: Side, numbers: int | Iterable[int]) -> dict[int, int]:
     return found
 
 
-def _each(side: Side, offsets: Mapping[int, int], partitions: int) -> dict[str, int]:
+def _each(side: Side, offsets: Mapping[int, int], partitions: int) -> list[int]:
     """Return an offset for each partition, as Spark demands it."""
     unknown = [number for number in offsets if not 0 <= number < partitions]
     if unknown:
@@ -108,7 +109,7 @@ def _each(side: Side, offsets: Mapping[int, int], partitions: int) -> dict[str, 
     negative = {number: offset for number, offset in offsets.items() if offset < 0}
     if negative:
         raise ValueError(f"{side}: offsets {negative} are negative; leave a partition out to read all of it")
-    return {str(number): offsets.get(number, _NUMBERS[side]) for number in range(partitions)}
+    return [offsets.get(number, _NUMBERS[side]) for number in range(partitions)]
 
 
 def at(side: Side, topic: str, offsets: Sequence[int]) -> dict[str, str]:
@@ -153,9 +154,9 @@ def _edge(side: Side, options: Mapping[str, str], topic: str, partitions: int) -
 
 def _given(side: Side, options: Mapping[str, str], topic: str, partitions: int) -> list[int]:
     text = options.get(f"{side}Offsets")
-    if text in {None, EARLIEST, LATEST}:
-        return [{EARLIEST: _BEGINNING, LATEST: _END}.get(text or "", _NUMBERS[side])] * partitions
-    places = json.loads(text or "")[topic]
+    if text is None or text in _WORDS:
+        return [_NUMBERS[side] if text is None else _WORDS[text]] * partitions
+    places = json.loads(text)[topic]
     return [places.get(str(number), _NUMBERS[side]) for number in range(partitions)]
 
 

@@ -125,7 +125,8 @@ def select(
             "state= needs a session that runs in this process: Spark Connect gives no access to Kafka's Java client, which "
             "tells where logs begin"
         )
-    at_end = log_places(spark, location, topic, moment_of("ending", options))
+    end = moment_of("ending", options)
+    at_end = places if end == moment_of("starting", options) else log_places(spark, location, topic, end)
     states = _states(_checkpoints(spark, location, prefixes), prefixes)
     begins, ends = offsets_of("starting", options, topic, places), offsets_of("ending", options, topic, at_end)
     ends = list(map(max, begins, ends))

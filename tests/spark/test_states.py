@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -195,74 +195,72 @@ def states(spark: SparkSession, connection: str, state: str) -> dict[str, str | 
     return {row["message_id"]: row["state"] for row in rows}
 
 
-def test_messages_whose_records_are_kept_apart_are_read(
-    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
-) -> None:
-    """Deferred messages outlast their log. Without ``state`` only the log is read."""
+@pytest.fixture
+def short(untended: str) -> Iterator[ServiceBusReceiver]:
+    """A receiver of the queue "short" with 60 messages, whose records are deleted once they are settled."""
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         ServiceBusClient.from_connection_string(untended) as client,
     ):
         administration.create_queue("short", settled_retention=timedelta(0))
-        receiver = client.get_queue_receiver("short")
         client.get_queue_sender("short").send_messages(
             [
                 ServiceBusMessage(f"{number}", message_id=f"{number}", application_properties={"n": number})
                 for number in range(60)
             ]
         )
-        messages = take(receiver, 60)
-        receiver.defer_messages([messages[3], messages[7]])
-        receiver.complete_messages([one for one in messages if one.message_id not in {"3", "7"}])
-        for _ in range(2):
-            tend(EntityPath("short"))
-        assert kafkabus_spark.read(spark, untended, "short").count() == 0
-        rows = kafkabus_spark.read(spark, untended, "short", state="unsettled").collect()
-        assert {row["message_id"]: (bytes(row["body"]), row["state"]) for row in rows} == {
-            "3": (b"3", "deferred"),
-            "7": (b"7", "deferred"),
-        }
-        third, seventh = (messages[number].sequence_number for number in (3, 7))
-        enqueued = messages[7].enqueued_time_utc
-        parts: list[tuple[dict[str, Any], set[str]]] = [
-            ({"starting_sequence_numbers": seventh}, {"7"}),
-            ({"ending_sequence_numbers": third}, {"3"}),
-            ({"starting_offsets": {}, "ending_offsets": "latest"}, {"3", "7"}),
-            ({"starting_offsets": "latest"}, set()),
-            ({"ending_offsets": "earliest"}, set()),
-            ({"starting_timestamp": enqueued + timedelta(hours=1)}, set()),
-            ({"ending_timestamp": enqueued + timedelta(hours=1)}, {"3", "7"}),
-        ]
-        for part, wanted in parts:
-            found = kafkabus_spark.read(spark, untended, "short", state="unsettled", **part).collect()
-            assert {row["message_id"] for row in found} == wanted, part
-        by_id = {row["message_id"]: row for row in rows}
-        assert by_id["7"]["application_properties"] == {"n": "7"}
-        assert by_id["7"]["sequence_number"] == messages[7].sequence_number
-        assert by_id["7"]["enqueued_time_utc"].astimezone(timezone.utc) == messages[7].enqueued_time_utc
+        yield client.get_queue_receiver("short")
+
+
+def test_messages_whose_records_are_kept_apart_are_read(
+    spark: SparkSession, untended: str, short: ServiceBusReceiver, tend: Callable[[EntityPath], None]
+) -> None:
+    """Deferred messages outlast their log. Without ``state`` only the log is read."""
+    messages = take(short, 60)
+    short.defer_messages([messages[3], messages[7]])
+    short.complete_messages([one for one in messages if one.message_id not in {"3", "7"}])
+    for _ in range(2):
+        tend(EntityPath("short"))
+    assert kafkabus_spark.read(spark, untended, "short").count() == 0
+    rows = kafkabus_spark.read(spark, untended, "short", state="unsettled").collect()
+    assert {row["message_id"]: (bytes(row["body"]), row["state"]) for row in rows} == {
+        "3": (b"3", "deferred"),
+        "7": (b"7", "deferred"),
+    }
+    third, seventh = (messages[number].sequence_number for number in (3, 7))
+    enqueued = messages[7].enqueued_time_utc
+    parts: list[tuple[dict[str, Any], set[str]]] = [
+        ({"starting_sequence_numbers": seventh}, {"7"}),
+        ({"ending_sequence_numbers": third}, {"3"}),
+        ({"starting_offsets": {}, "ending_offsets": "latest"}, {"3", "7"}),
+        ({"starting_offsets": "latest"}, set()),
+        ({"ending_offsets": "earliest"}, set()),
+        ({"starting_timestamp": enqueued + timedelta(hours=1)}, set()),
+        ({"ending_timestamp": enqueued + timedelta(hours=1)}, {"3", "7"}),
+    ]
+    for part, wanted in parts:
+        found = kafkabus_spark.read(spark, untended, "short", state="unsettled", **part).collect()
+        assert {row["message_id"] for row in found} == wanted, part
+    by_id = {row["message_id"]: row for row in rows}
+    assert by_id["7"]["application_properties"] == {"n": "7"}
+    assert by_id["7"]["sequence_number"] == messages[7].sequence_number
+    assert by_id["7"]["enqueued_time_utc"].astimezone(timezone.utc) == messages[7].enqueued_time_utc
 
 
 def test_a_job_that_comes_after_unsettled_records_were_deleted_fails(
-    spark: SparkSession, untended: str, tend: Callable[[EntityPath], None]
+    spark: SparkSession, untended: str, short: ServiceBusReceiver, tend: Callable[[EntityPath], None]
 ) -> None:
     """They may be kept apart by then, where ``read`` did not look: without the error they would be missing."""
-    with (
-        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
-        ServiceBusClient.from_connection_string(untended) as client,
-    ):
-        administration.create_queue("short", settled_retention=timedelta(0))
-        receiver = client.get_queue_receiver("short")
-        client.get_queue_sender("short").send_messages([ServiceBusMessage(f"{number}") for number in range(60)])
-        before = {state: kafkabus_spark.read(spark, untended, "short", state=state) for state in ("unsettled", "all")}
-        messages = take(receiver, 60)
-        receiver.defer_message(messages[3])
-        receiver.complete_messages(messages[:3] + messages[4:])
-        for _ in range(2):
-            tend(EntityPath("short"))
-        for state, frame in before.items():
-            with pytest.raises(Py4JJavaError, match="data may have been lost"):
-                frame.collect()
-            assert kafkabus_spark.read(spark, untended, "short", state=state).count() == 1
+    before = {state: kafkabus_spark.read(spark, untended, "short", state=state) for state in ("unsettled", "all")}
+    messages = take(short, 60)
+    short.defer_message(messages[3])
+    short.complete_messages(messages[:3] + messages[4:])
+    for _ in range(2):
+        tend(EntityPath("short"))
+    for state, frame in before.items():
+        with pytest.raises(Py4JJavaError, match="data may have been lost"):
+            frame.collect()
+        assert kafkabus_spark.read(spark, untended, "short", state=state).count() == 1
 
 
 def test_without_a_checkpoint_nothing_is_settled(spark: SparkSession, untended: str) -> None:

@@ -42,7 +42,6 @@ OVERDUE_AT_ONCE = 100
 
 _NAMESPACE = "$namespace"
 """The key of the namespace's own description."""
-"""A part of the keys of a checkpoint's blocks, which the heads' keys do not have."""
 _FIELDS = ("cursor", "in_flight", "scheduled", "moving", "changed", "clock", "slip", "test:skew")
 
 

@@ -21,20 +21,20 @@ class ReservedPort:
     """A port that other programs looking for a free one do not get.
 
     On Linux a bound socket that does not listen keeps the port from others, yet lets a server that
-    sets SO_REUSEADDR (Kafka and Redis do) listen on it. It also lets another runtime bind the port, which
-    does not listen either; a claim keeps that one away. Elsewhere the port is merely found free.
+    sets SO_REUSEADDR (Kafka and Redis do) listen on it. Another runtime could bind a socket to it that does
+    not listen either; a claim keeps other runtimes away. Elsewhere the port is merely found free.
 
     Args:
         preferred: The port to take if it is free.
     """
 
     def __init__(self, preferred: int | None = None) -> None:
-        reserved = (_bind_again(preferred) if preferred else None) or _bind_any()
-        self.number: int = reserved[0].getsockname()[1]
+        # Connections of the last run may still be in TIME_WAIT on a port that this runtime used.
+        self._sockets = (_bind(preferred, reuse=True) if preferred else None) or _bind_any()
+        self.number: int = self._sockets[0].getsockname()[1]
         """The port."""
-        self._sockets = reserved
         if sys.platform == "linux":
-            reserved[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         else:
             self.release()
 
@@ -48,16 +48,12 @@ _Sockets = tuple[socket.socket, ...]
 """The socket that is bound to a port, and the claim to it where there is one."""
 
 
-def _bind_again(port: int) -> _Sockets | None:
+def _bind(port: int, *, reuse: bool = False) -> _Sockets | None:
+    """Bind a socket to a port, and claim the port among runtimes; return None if a program has it."""
     candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # Connections of the last run may still be in TIME_WAIT on a port that this runtime used.
-    candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    return _bind_and_claim(candidate, port)
-
-
-def _bind_and_claim(candidate: socket.socket, port: int) -> _Sockets | None:
-    """Bind a socket to a port, and claim the port among runtimes; without success, close the socket."""
     try:
+        if reuse:
+            candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         candidate.bind((HOST, port))
         return candidate, *_claim(port)
     except OSError:
@@ -85,8 +81,7 @@ def _claim(port: int) -> _Sockets:
 def _bind_any() -> _Sockets:
     lowest, highest = _candidates()
     for _ in range(_ATTEMPTS):
-        candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        if reserved := _bind_and_claim(candidate, lowest + secrets.randbelow(highest - lowest)):
+        if reserved := _bind(lowest + secrets.randbelow(highest - lowest)):
             return reserved
     raise EmbeddedRuntimeError(
         f"No free port found on {HOST} between {lowest} and {highest}. End some of the programs that listen there."

@@ -13,7 +13,7 @@ from typing import Any
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LONG = 60.0
-"""After how many seconds some work counts as stuck; each call to a server ends sooner."""
+"""After how many seconds some work counts as stuck. A call is retried for that long if a server is down, and told as well."""
 LOOK_EVERY = 30.0
 """How often, in seconds, to look for such work."""
 
