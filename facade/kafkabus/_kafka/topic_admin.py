@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_END,
     OFFSET_INVALID,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -38,7 +40,7 @@ from tenacity import (
 
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_options import LOGGER, common_options
+from kafkabus._kafka.client_options import LOGGER, common_options, offset_reader_options
 from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights, refused_options
 from kafkabus._ledger.operations import Tail
@@ -76,6 +78,8 @@ APPEARS_WITHIN = 5.0
 """How long brokers may not know a topic that exists, because it is new, in seconds."""
 ASKED_FOR = 3.0
 """How long to wait for a broker's answer before closing its connection and asking another one, in seconds."""
+ONE_BY_ONE_FOR = 30.0
+"""How long, in seconds, logs are asked for one by one, once they could not be asked for together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +112,19 @@ class Topics:
     """
 
     def __init__(self, settings: Settings, *, timeout: float = 30.0) -> None:
+        self._settings = settings
         self._servers = settings.bootstrap_servers
         self._replicas = settings.replication_factor
         self._timeout = timeout
         # A stopped broker's connection stays open, and may be the only one, until a request has waited for so long.
-        options = common_options(settings) | {"socket.timeout.ms": round(1000 * ASKED_FOR)}
+        options = common_options(settings) | _IMPATIENT
         try:
             self._client = AdminClient(options, logger=LOGGER)
         except KafkaException as error:
             raise refused_options(self._servers, options, error) from error
         self._contact = FirstContact(settings, self._client)
+        self._consumer: Consumer | None = None
+        self._together_at = 0.0
 
     @property
     def _admin(self) -> AdminClient:
@@ -130,6 +137,11 @@ class Topics:
         """Whether a broker was reached."""
         return self._contact.made
 
+    @property
+    def asks_together(self) -> bool:
+        """Whether ``ends_of`` asks for all logs together; it does not for a while after that failed."""
+        return time.monotonic() >= self._together_at
+
     def reach(self) -> None:
         """Reach a broker, unless one was reached before; if none can be reached, raise within some 7 seconds.
 
@@ -140,8 +152,10 @@ class Topics:
         self._contact.make()
 
     def close(self) -> None:
-        """End Kafka's client."""
+        """End Kafka's clients."""
         self._client = self._contact = CLOSED
+        if self._consumer is not None:
+            self._consumer.close()
 
     def brokers(self) -> int:
         """Return how many brokers the cluster has, at least one.
@@ -375,8 +389,36 @@ class Topics:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        logs = [TopicPartition(name, partition) for name, count in topics.items() for partition in range(count)]
-        isolation = IsolationLevel.READ_UNCOMMITTED if stored else IsolationLevel.READ_COMMITTED
+        if not stored and self.asks_together:
+            try:
+                return self._ends_together(topics)
+            except KafkaException:
+                # One log whose leader does not answer is enough.
+                self._together_at = time.monotonic() + ONE_BY_ONE_FOR
+        return self._ends_one_by_one(
+            topics, IsolationLevel.READ_UNCOMMITTED if stored else IsolationLevel.READ_COMMITTED
+        )
+
+    def _ends_together(self, topics: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """Return the ends of logs by a consumer: a tenth of the work of an admin client, which makes a future for each log.
+
+        Raises:
+            KafkaException: A log's leader is not known, or did not answer.
+        """
+        self._contact.make()
+        if self._consumer is None:
+            self._consumer = Consumer(offset_reader_options(self._settings) | _IMPATIENT, logger=LOGGER)
+        logs = [TopicPartition(*log, OFFSET_END) for log in _logs_of(topics)]
+        ends: dict[str, dict[int, int]] = {name: {} for name in topics}
+        with _observed():
+            for first in range(0, len(logs), LOGS_AT_ONCE):
+                for found in self._consumer.offsets_for_times(logs[first : first + LOGS_AT_ONCE], ASKED_FOR):
+                    if found.error is None and found.offset >= 0:
+                        ends[found.topic][found.partition] = found.offset
+        return ends
+
+    def _ends_one_by_one(self, topics: Mapping[str, int], isolation: IsolationLevel) -> dict[str, dict[int, int]]:
+        logs = [TopicPartition(*log) for log in _logs_of(topics)]
         latest, asked = OffsetSpec.latest(), dict[TopicPartition, Future[ListOffsetsResultInfo]]()
         try:
             for first in range(0, len(logs), LOGS_AT_ONCE):
@@ -529,6 +571,11 @@ class Topics:
         return ServiceBusError(message, error=error)
 
 
+def _logs_of(topics: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return topics and partitions; ``topics`` are numbers of partitions by names."""
+    return [(name, partition) for name, count in topics.items() for partition in range(count)]
+
+
 def _needed(replicas: int) -> int:
     """Return how many replicas must be in sync to store records, so that acknowledged records survive a broker's loss."""
     return 2 if replicas > 2 else 1
@@ -548,6 +595,7 @@ _UNREACHABLE = {
 }
 
 
+_IMPATIENT = {"socket.timeout.ms": round(1000 * ASKED_FOR)}
 _SILENCE = {
     KafkaError._TIMED_OUT,
     KafkaError._TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.

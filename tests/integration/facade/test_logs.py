@@ -206,6 +206,28 @@ def test_a_topic_that_is_gone_is_not_waited_for(runtime: RunningNamespace, monke
     assert time.monotonic() < began + 50
 
 
+def test_the_ends_of_several_logs(runtime: RunningNamespace) -> None:
+    """They are the same if Kafka's client is asked for all together, and, once that has failed, for each."""
+    asking, name = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex
+    asking.create(name, 2, {})
+    asking.wait_for(name)
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": name})
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(name, b"open", partition=1)
+    producer.flush()
+    transact(runtime, name, ["one", "two"], commit=True)
+    wait_until(lambda: asking.ends(name, [0])[0] > 0, "the end of the transaction")
+    for together in (True, False):
+        assert asking.ends_of({name: 2, "nowhere": 2}) == {name: {0: 3, 1: 0}, "nowhere": {}}
+        assert asking.ends_of({name: 2, "nowhere": 2}, stored=True) == {name: {0: 3, 1: 1}, "nowhere": {}}
+        assert asking.asks_together is together
+        assert asking.ends_of({"nowhere": 2}) == {"nowhere": {}}
+    producer.abort_transaction()
+    asking.delete(name)
+    asking.close()
+
+
 def test_a_topic_is_deleted_when_the_broker_says_so(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broker hears of it after the controller, and would describe the old topic when the next one is created."""
     asking, name, late = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex, 3
