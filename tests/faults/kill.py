@@ -393,8 +393,14 @@ def _copy(source: Path, target: Path) -> None:
     if not source.is_dir():
         shutil.copy2(source, target)
         return
-    shutil.rmtree(target, ignore_errors=True)
-    shutil.copytree(source, target)
+    while True:
+        shutil.rmtree(target, ignore_errors=True)
+        manifest = [one.read_bytes() for one in source.glob("*.manifest")]
+        # Redis may replace the files meanwhile.
+        with suppress(shutil.Error, FileNotFoundError):
+            shutil.copytree(source, target)
+            if manifest == [one.read_bytes() for one in target.glob("*.manifest")]:
+                return
 
 
 def forget_all(runtime: Ground) -> None:
