@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import time
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -266,12 +265,9 @@ def create_all(connection_string: str) -> None:
         administration.create_queue(BYSTANDER)
 
 
-def _connections(http: int) -> int:
-    """Return how many connections a gateway has."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{http}/metrics") as page:
-        found = re.search(r"^kafkabus_gateway_connections (\d+)", page.read().decode(), re.MULTILINE)
-    assert found is not None
-    return int(found[1])
+def _connections(process: psutil.Process, port: int) -> int:
+    """Return how many connections of clients a gateway holds open at a port."""
+    return sum(one.laddr.port == port and bool(one.raddr) for one in process.net_connections("tcp"))
 
 
 def main() -> None:
@@ -294,9 +290,9 @@ def main() -> None:
                 became, messages = became + more, messages + passed
                 grown.append(process.memory_info().rss / 1e6)
             deadline = time.monotonic() + 60
-            while (left := _connections(http)) and time.monotonic() < deadline:
+            while (left := _connections(process, amqp)) and time.monotonic() < deadline:
                 time.sleep(0.1)
-            log = (data / "logs" / "gateway.log").read_text()
+            log = (data / "logs" / f"{NAME}.out").read_text()
             same = runtime.processes[NAME] == process.pid
     finally:
         shutil.rmtree(data, ignore_errors=True)
