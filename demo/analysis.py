@@ -1,4 +1,4 @@
-"""The demo's analysis: Spark reads the same topics."""
+"""The demo's analysis: Spark reads the same topics, and writes its report as messages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ import kafkabus_spark
 from demo.flights import CANCELLED, QUEUE
 from demo.interrupt import Interrupt
 from kafkabus.embedded.java import spark_java_home
+
+REPORTS = "partition-reports"
+"""The topic that gets the report, a message for each partition, with the properties ``partition_id`` and ``hot``."""
 
 
 @dataclass(frozen=True)
@@ -44,14 +47,35 @@ class Seen:
     Attributes:
         in_queue: Messages in the queue's topic, settled ones included.
         cancelled: Messages in the dead-letter queue's topic with the reason ``Cancelled``.
+        completed: Messages that were completed, by the queue's log and the checkpoints of its ledgers.
+        dead_lettered: Messages that were dead-lettered, by the same.
+        waiting: Messages that are not settled, by the same.
     """
 
     in_queue: int
     cancelled: int
+    completed: int
+    dead_lettered: int
+    waiting: int
+
+    def differences(self, sent: int, dead_lettered: int) -> list[str]:
+        """Return how these numbers differ from those of the senders and receivers; an empty list if they agree."""
+        found: list[str] = []
+        if (self.in_queue, self.cancelled) != (sent, dead_lettered):
+            found.append(
+                f"Spark sees {self.in_queue:,} messages and {self.cancelled:,} cancelled ones, "
+                f"not {sent:,} and {dead_lettered:,}"
+            )
+        if (self.completed, self.dead_lettered, self.waiting) != (sent - dead_lettered, dead_lettered, 0):
+            found.append(
+                f"by log and checkpoints, {self.completed:,} were completed, {self.dead_lettered:,} dead-lettered, and "
+                f"{self.waiting:,} wait"
+            )
+        return found
 
 
 def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interrupt) -> tuple[list[Partition], Seen]:
-    """Read the queue and its dead-letter queue through Spark's Kafka source.
+    """Read the queue and its dead-letter queue through Spark's Kafka source, and send the report to a topic.
 
     Args:
         connection: The namespace's connection string.
@@ -59,7 +83,7 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         progress: The progress bar.
         interrupt: The handler of Ctrl-C, which is installed again after pyspark has replaced it.
     """
-    task = progress.add_task("start Spark", total=3)
+    task = progress.add_task("start Spark", total=5)
     spark = kafkabus_spark.session(
         "kafkabus demo",
         java_home=spark_java_home(),
@@ -73,11 +97,21 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         flights = kafkabus_spark.read(spark, connection, QUEUE)
         delay = F.get_json_object(F.col("body").cast("string"), "$.dep_delay").cast("double")
         number = kafkabus_spark.partition_count(spark, connection, QUEUE)
-        rows = kafkabus_spark.partition_report(flights, partitions=number, value=delay).collect()
+        report = kafkabus_spark.partition_report(flights, partitions=number, value=delay).persist()
+        rows = report.collect()
         progress.update(task, completed=2, description="read the dead-letter queue with Spark")
         dead = kafkabus_spark.read(spark, connection, QUEUE, sub_queue="deadletter")
         cancelled = dead.where(F.col("dead_letter_reason") == CANCELLED).count()
-        progress.update(task, completed=3, description="read both queues with Spark")
+        progress.update(task, completed=3, description="reconcile log and checkpoints with Spark")
+        outcomes = kafkabus_spark.reconcile(spark, connection, QUEUE).collect()
+        progress.update(task, completed=4, description="send the report to a topic with Spark")
+        messages = report.select(
+            F.to_json(F.struct("*")).alias("body"),
+            F.lit("application/json").alias("content_type"),
+            F.struct("partition_id", "hot").alias("application_properties"),
+        )
+        kafkabus_spark.write(messages, connection, REPORTS)
+        progress.update(task, completed=5, description="read both queues with Spark, and send the report")
     finally:
         # After an interrupt the demo does not wait for the job: Java ends with the program.
         if not interrupt.requested:
@@ -94,4 +128,11 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         )
         for row in rows
     ]
-    return partitions, Seen(sum(one.messages for one in partitions), cancelled)
+    seen = Seen(
+        sum(one.messages for one in partitions),
+        cancelled,
+        sum(row["completed"] for row in outcomes),
+        sum(row["dead_lettered"] for row in outcomes),
+        sum(row["active"] + row["deferred"] + row["scheduled"] for row in outcomes),
+    )
+    return partitions, seen

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -19,11 +21,13 @@ from demo.tables import partition_table, totals_table
 from demo.workers import Counts, Receivers
 from kafkabus import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.management import RuleProperties, ServiceBusAdministrationClient, SqlRuleFilter
 
 RECEIVERS: Final = 2
 LIST_SIZE: Final = 500
 """The number of flights in a send: some 200 KB, while the namespace allows 256."""
+ALERTS: Final = "hot"
+"""The subscription that gets the messages of hot partitions."""
 STALL_S: Final = 90.0
 """How long the receivers may settle nothing before the demo gives up, in seconds; longer than the lock duration."""
 
@@ -89,29 +93,37 @@ def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path
             connection = runtime.connection_string
             with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
                 administration.create_queue(QUEUE, enable_partitioning=True)
-            outcome = _send_and_receive(connection, rows, progress, interrupt)
+            outcome = send_and_receive(connection, rows, progress, interrupt)
             del rows
-            from demo.analysis import analyse
+            from demo.analysis import REPORTS, analyse
 
+            with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+                administration.create_topic(REPORTS)
+                hot = RuleProperties(
+                    "hot", filter=SqlRuleFilter("hot = TRUE"), action=None, created_at_utc=datetime.now(timezone.utc)
+                )
+                administration.create_subscription(REPORTS, ALERTS, default_rule=hot)
             partitions, seen = analyse(connection, runtime.data, progress, interrupt)
+            with _step(progress, "receive the alerts"):
+                alerts = _receive_alerts(connection, REPORTS)
     differences = outcome.differences()
-    if seen.in_queue != outcome.sent or seen.cancelled != outcome.counts.dead_lettered:
-        differences.append(
-            f"Spark sees {seen.in_queue:,} messages and {seen.cancelled:,} cancelled ones, "
-            f"not {outcome.sent:,} and {outcome.counts.dead_lettered:,}"
-        )
+    differences += seen.differences(outcome.sent, outcome.counts.dead_lettered)
+    if alerts != {one.number for one in partitions if one.hot}:
+        differences.append(f"alerts came of the partitions {sorted(alerts)}")
     from demo.plot import draw
 
     draw(partitions, plot)
     console.print(partition_table(partitions))
     console.print(totals_table(outcome))
+    console.print(f"Alerts received of hot partitions: {', '.join(map(str, sorted(alerts))) or 'none'}")
     console.print(f"Picture: {plot}")
     for difference in differences:
         console.print(f"[bold red]DIFFERS[/] {difference}")
     return 1 if differences else 0
 
 
-def _send_and_receive(connection: str, rows: list[dict[str, Any]], progress: Progress, interrupt: Interrupt) -> Outcome:
+def send_and_receive(connection: str, rows: list[dict[str, Any]], progress: Progress, interrupt: Interrupt) -> Outcome:
+    """Send flights while receivers settle them; return what both counted."""
     sending = progress.add_task("send", total=len(rows))
     settling = progress.add_task("receive and settle", total=len(rows))
     with Receivers(connection, RECEIVERS) as receivers:
@@ -154,6 +166,19 @@ def _send_and_receive(connection: str, rows: list[dict[str, Any]], progress: Pro
         settle_seconds,
         receivers.each,
     )
+
+
+def _receive_alerts(connection: str, topic: str) -> set[int]:
+    """Receive and complete the messages that Spark sent of hot partitions; return the numbers of these."""
+    found: set[int] = set()
+    with (
+        ServiceBusClient.from_connection_string(connection) as client,
+        client.get_subscription_receiver(topic, ALERTS) as receiver,
+    ):
+        while messages := receiver.receive_messages(100, max_wait_time=2):
+            found |= {json.loads(str(message))["partition_id"] for message in messages}
+            receiver.complete_messages(messages)
+    return found
 
 
 def _progress(console: Console) -> Progress:

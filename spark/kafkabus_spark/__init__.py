@@ -7,6 +7,7 @@ if find_spec("pyspark") is None:
         "kafkabus_spark needs pyspark, and it is not installed: pip install 'kafkabus[spark]'", name="pyspark"
     )
 
+from kafkabus_spark.copying import replay, resubmit
 from kafkabus_spark.dead_letters import dead_letters
 from kafkabus_spark.errors import (
     ConnectorMissingError,
@@ -19,12 +20,15 @@ from kafkabus_spark.errors import (
     SparkError,
 )
 from kafkabus_spark.reader import partition_count, read, read_stream
-from kafkabus_spark.reports import partition_report
+from kafkabus_spark.reconciliation import reconcile
+from kafkabus_spark.reports import dead_letter_report, partition_history, partition_report, session_history
 from kafkabus_spark.retention import RetentionListener, Unread, check_retention
 from kafkabus_spark.session import connector_package, session, stop
+from kafkabus_spark.tables import Compaction, TableFormat, capture, captured, compact, delta_settings
 from kafkabus_spark.writer import write, write_stream
 
 __all__ = [
+    "Compaction",
     "ConnectorMissingError",
     "EntityDisabledError",
     "EntityNotFoundError",
@@ -34,15 +38,26 @@ __all__ = [
     "NamespaceUnreachableError",
     "RetentionListener",
     "SparkError",
+    "TableFormat",
     "Unread",
+    "capture",
+    "captured",
     "check_retention",
+    "compact",
     "connector_package",
+    "dead_letter_report",
     "dead_letters",
+    "delta_settings",
     "partition_count",
+    "partition_history",
     "partition_report",
     "read",
     "read_stream",
+    "reconcile",
+    "replay",
+    "resubmit",
     "session",
+    "session_history",
     "stop",
     "write",
     "write_stream",

@@ -168,7 +168,7 @@ def _columns(default_time_to_live: timedelta | None, expires: bool) -> list[Colu
         _partition_key().alias("partition_key"),
         *(texts[name].alias(name) for name in ("correlation_id", "subject", "content_type", "to", "reply_to")),
         texts["reply_to_session_id"].alias("reply_to_session_id"),
-        _interval(lives).alias("time_to_live"),
+        interval(lives).alias("time_to_live"),
         F.timestamp_millis(_last(h.SCHEDULED_ENQUEUE_TIME, _moment)).alias("scheduled_enqueue_time_utc"),
         _sequence_number().alias("sequence_number"),
         F.col("partition").alias("partition_id"),
@@ -236,7 +236,8 @@ def _sequence_number() -> Column:
     return F.shiftleft(F.col("partition").cast("bigint"), OFFSET_BITS) + F.col("offset") + 1
 
 
-def _interval(milliseconds: Column) -> Column:
+def interval(milliseconds: Column) -> Column:
+    """Return an interval of so many milliseconds, or the longest or shortest one if that is beyond."""
     return _within(milliseconds, _LONGEST_INTERVAL) * F.expr("INTERVAL '0.001' SECOND")
 
 

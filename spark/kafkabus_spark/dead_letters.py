@@ -14,7 +14,7 @@ from kafkabus_spark.kafka import location_of
 from kafkabus_spark.reader import entity_path, read
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from kafkabus_spark.states import Selection
 
@@ -63,13 +63,27 @@ def dead_letters(
     )
     sent = read(spark, connection, entity, kafka_options=kafka_options, environment=environment)
     originals = sent.select(F.col("sequence_number").alias("_number"), F.struct(*sent.columns).alias(ORIGINAL))
-    location = location_of(connection, environment, kafka_options)
-    ledgers = f"{{{location.namespace}/{entity_path(location, entity, None, subscription).key}/"
-    # The header is "<ledger>@<sequence number>".
-    source = last_value(h.TRANSFER_SOURCE).cast("string")
-    number = F.when(source.startswith(ledgers), F.substring_index(source, "@", -1).try_cast("bigint"))
+    number = source_number(connection, entity, subscription, kafka_options, environment)
     return (
         dead.withColumn("_source", number)
         .join(originals, F.col("_source") == F.col("_number"), "left")
         .select(*dead.columns, ORIGINAL)
     )
+
+
+def source_number(
+    connection: str,
+    entity: str,
+    subscription: str | None,
+    kafka_options: Mapping[str, str] | None,
+    environment: Mapping[str, str] | None,
+) -> Column:
+    """Return the sequence number in the entity itself that a dead letter of it had; null if it came from elsewhere.
+
+    The arguments are those of ``dead_letters``.
+    """
+    location = location_of(connection, environment, kafka_options)
+    ledgers = f"{{{location.namespace}/{entity_path(location, entity, None, subscription).key}/"
+    # The header is "<ledger>@<sequence number>".
+    source = last_value(h.TRANSFER_SOURCE).cast("string")
+    return F.when(source.startswith(ledgers), F.substring_index(source, "@", -1).try_cast("bigint"))

@@ -227,13 +227,14 @@ def _time_to_live(kind: T.DataType) -> Column:
     """Return a time to live in milliseconds; 0 is none, as in Azure's SDK."""
     given = F.col(TIME_TO_LIVE)
     if isinstance(kind, T.DayTimeIntervalType):
-        return F.unix_millis(F.timestamp_micros(F.nullif(_microseconds(given), F.lit(0))))
+        return F.unix_millis(F.timestamp_micros(F.nullif(microseconds(given), F.lit(0))))
     # A time beyond the longest one is a problem; as a product it would not fit.
     seconds = F.least(F.nullif(given.cast("bigint"), F.lit(0)), F.lit(LONGEST_DELTA // 1000 + 1))
     return F.when(given.isNotNull(), seconds * 1000)
 
 
-def _microseconds(interval: Column) -> Column:
+def microseconds(interval: Column) -> Column:
+    """Return the length of an interval in microseconds."""
     # Of an interval with fewer fields, the others cannot be extracted.
     interval = interval.cast("interval day to second")
     days, hours, minutes = (F.extract(F.lit(part), interval).cast("bigint") for part in ("DAY", "HOUR", "MINUTE"))
@@ -244,7 +245,7 @@ def _microseconds(interval: Column) -> Column:
 def _since_1970(moment: Column, kind: T.DataType) -> Column:
     """Return a moment in microseconds since 1970; one without a time zone is in UTC, as in Azure's SDK."""
     if isinstance(kind, T.TimestampNTZType):
-        return _microseconds(moment - F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
+        return microseconds(moment - F.expr("TIMESTAMP_NTZ'1970-01-01 00:00:00'"))
     return F.unix_micros(moment)
 
 
@@ -333,7 +334,7 @@ def _json(value: Column, kind: T.DataType) -> Column:  # noqa: PLR0911 - a case 
         case T.TimestampType() | T.TimestampNTZType():
             return _tagged("datetime", _in_quotes(_isoformat(_since_1970(value, kind))))
         case T.DayTimeIntervalType():
-            return _tagged("timedelta", _microseconds(value).cast("string"))
+            return _tagged("timedelta", microseconds(value).cast("string"))
         case T.VariantType():
             return F.to_json(value)
         case _:

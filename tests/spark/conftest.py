@@ -1,22 +1,27 @@
-"""One Spark session for all of Spark's tests."""
+"""Fixtures of Spark's tests: one session, and upkeep at their command."""
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
 
 import kafkabus_spark
+from kafkabus._async.context import ClientContext
+from kafkabus._core.settings import parse_settings
 from kafkabus.embedded.java import spark_java_home
+from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus_mapping.names import EntityPath
 from tests.queues import delete_new_queues
 
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A local session that can read Kafka."""
+    """A local session that can read Kafka, and has Delta tables."""
     folder = tmp_path_factory.mktemp("spark")
     with (tmp_path_factory.getbasetemp().parent / "spark.lock").open("w") as lock:
         # The first session ever downloads the connector, and Ivy's cache does not bear two that do.
@@ -26,7 +31,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             master="local[2]",
             java_home=spark_java_home(),
             java_log=folder / "java.log",
-            config={"spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
+            config={**kafkabus_spark.delta_settings(), "spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
         )
     try:
         yield session
@@ -46,3 +51,19 @@ def collected_garbage() -> Iterator[None]:
     """Collect the sockets that pyspark left while their warning is still ignored, not in a later test."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def tend(monkeypatch: pytest.MonkeyPatch, untended: str) -> Callable[[EntityPath], None]:
+    """A function that looks after an entity for long enough that checkpoints are written and records are deleted."""
+    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
+
+    async def look_after(path: EntityPath) -> None:
+        context = ClientContext(parse_settings(untended))
+        one = maintainer.EntityMaintainer(context, path)
+        for _ in range(3):
+            await one.tend()
+        await context.close()
+
+    return lambda path: asyncio.run(look_after(path))

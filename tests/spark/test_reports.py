@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timezone
+
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from kafkabus_spark import partition_report
+from kafkabus_spark import dead_letter_report, partition_history, partition_report, session_history
 from tests.spark.marks import SPARK
 
 pytestmark = SPARK
@@ -46,3 +48,61 @@ def test_the_report_of_an_empty_entity_has_no_hot_partition(spark: SparkSession)
     """Without messages there are no shares, and no partition is hot."""
     rows = partition_report(spark.createDataFrame([], SCHEMA), partitions=2).collect()
     assert [(row["messages"], row["share"], row["hot"]) for row in rows] == [(0, 0.0, False)] * 2
+
+
+def at(hour: int, minute: int = 0) -> datetime:
+    """Return a time of a day."""
+    return datetime(2026, 1, 2, hour, minute, tzinfo=timezone.utc)
+
+
+def test_a_partition_is_hot_in_some_periods(spark: SparkSession) -> None:
+    """Each period has a mean of its own, which counts partitions without messages if their number is given."""
+    messages = [(0, at(1))] * 3 + [(1, at(1, 59))] * 1 + [(0, at(2))] * 2 + [(1, at(2))] * 2 + [(1, None)]
+    frame = spark.createDataFrame(messages, "partition_id int, enqueued_time_utc timestamp")
+    rows = partition_history(frame).collect()
+    found = [(utc(row["time"]), row["partition_id"], row["messages"], row["share"], row["hot"]) for row in rows]
+    assert found == [
+        (at(1), 0, 3, 0.75, False),
+        (at(1), 1, 1, 0.25, False),
+        (at(2), 0, 2, 0.5, False),
+        (at(2), 1, 2, 0.5, False),
+    ]
+    assert [row["hot"] for row in partition_history(frame, partitions=4).collect()] == [True, False, True, True]
+    (half,) = partition_history(frame.where("partition_id = 0"), every="1 day").collect()
+    assert (utc(half["time"]), half["messages"]) == (at(0), 5)
+
+
+def test_sessions_may_be_skewed_in_some_periods(spark: SparkSession) -> None:
+    """The largest session is named; of two that are alike, the first one."""
+    messages = [("a", at(1))] * 4 + [("b", at(1))] * 2 + [("c", at(2)), ("b", at(2)), (None, at(2))]
+    frame = spark.createDataFrame(messages, "session_id string, enqueued_time_utc timestamp")
+    rows = session_history(frame).collect()
+    found = [(row["sessions"], row["messages"], row["largest"], row["in_largest"], row["skew"]) for row in rows]
+    assert found == [(2, 6, "a", 4, pytest.approx(4 / 3)), (2, 2, "b", 1, 1.0)]
+    assert [utc(row["time"]) for row in rows] == [at(1), at(2)]
+
+
+def test_dead_letters_are_counted_by_reason(spark: SparkSession) -> None:
+    """The most frequent reason and description come first; a null is a reason, too."""
+    letters = [
+        *(("Late", None, text, at(hour), number) for number, (text, hour) in enumerate([("x", 3), ("y", 1), ("y", 2)])),
+        (None, None, None, at(5), 7),
+        ("Late", "other", "x", at(6), 9),
+    ]
+    schema = (
+        "dead_letter_reason string, dead_letter_source string, dead_letter_error_description string, "
+        "enqueued_time_utc timestamp, sequence_number bigint"
+    )
+    late, *others = dead_letter_report(spark.createDataFrame(letters, schema)).collect()
+    assert (late["reason"], late["source"], late["dead_letters"], late["share"]) == ("Late", None, 3, 0.6)
+    assert (utc(late["first"]), utc(late["last"])) == (at(1), at(3))
+    assert (late["descriptions"], late["description"], late["example"]) == (2, "y", 0)
+    assert [(row["reason"], row["source"], row["dead_letters"]) for row in others] == [
+        (None, None, 1),
+        ("Late", "other", 1),
+    ]
+
+
+def utc(moment: datetime) -> datetime:
+    """Return a time of a row, which pyspark gives in the machine's zone, in UTC."""
+    return moment.astimezone(timezone.utc)

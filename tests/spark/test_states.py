@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -15,11 +14,8 @@ from pyspark.sql import SparkSession
 
 import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
-from kafkabus._async.context import ClientContext
-from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import CorrelationRuleFilter, RuleProperties, ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.checkpoints import block_text, read_checkpoint
 from kafkabus_mapping.names import EntityPath, SubQueue, subscription_name
 from kafkabus_spark.states import ranges_of
@@ -27,22 +23,6 @@ from tests.contract.receiving import take
 from tests.spark.marks import SPARK
 
 pytestmark = SPARK
-
-
-@pytest.fixture
-def tend(monkeypatch: pytest.MonkeyPatch, untended: str) -> Callable[[EntityPath], None]:
-    """A function that looks after an entity for long enough that checkpoints are written and records are deleted."""
-    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
-    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
-
-    async def look_after(path: EntityPath) -> None:
-        context = ClientContext(parse_settings(untended))
-        one = maintainer.EntityMaintainer(context, path)
-        for _ in range(3):
-            await one.tend()
-        await context.close()
-
-    return lambda path: asyncio.run(look_after(path))
 
 
 def counted(offsets: st.SearchStrategy[int]) -> st.SearchStrategy[list[tuple[int, int, int]]]:
