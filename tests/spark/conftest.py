@@ -31,7 +31,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             master="local[2]",
             java_home=spark_java_home(),
             java_log=folder / "java.log",
-            config={**kafkabus_spark.delta_settings(), "spark.local.dir": str(folder), "spark.sql.warehouse.dir": str(folder / "warehouse")},
+            config={
+                **kafkabus_spark.delta_settings(),
+                "spark.local.dir": str(folder),
+                "spark.sql.warehouse.dir": str(folder / "warehouse"),
+            },
         )
     try:
         yield session

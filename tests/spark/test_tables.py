@@ -139,9 +139,7 @@ def test_small_files_are_merged(
     assert ids(spark, tmp_path) == list(range(45))
 
 
-def test_a_delta_table_has_the_same(
-    runtime: RunningNamespace, spark: SparkSession, queue: str, tmp_path: Path
-) -> None:
+def test_a_delta_table_has_the_same(runtime: RunningNamespace, spark: SparkSession, queue: str, tmp_path: Path) -> None:
     """Delta has no intervals; ``captured`` returns them all the same, also after the small files were merged."""
     capture(spark, runtime.connection_string, queue, tmp_path, TableFormat.DELTA)
     folder, delta = str(tmp_path / "table"), TableFormat.DELTA
