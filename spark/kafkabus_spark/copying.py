@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
-
 from kafkabus_mapping.names import SubQueue
 from kafkabus_spark.reader import read, read_stream
 from kafkabus_spark.reconciliation import is_scheduled_copy
@@ -21,6 +19,8 @@ if TYPE_CHECKING:
 
 AVAILABLE_NOW: Final[Mapping[str, str | bool]] = {"availableNow": True}
 """The trigger with which a query ends once it has read what is there."""
+
+_NUMBER: Final = "sequence_number"
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 """A function that changes messages, or leaves some out."""
@@ -86,8 +86,16 @@ def replay(
         messages = transform(messages)
     messages.persist()
     try:
-        write(messages, connection, target, rejected=rejected, kafka_options=kafka_options, environment=environment)
-        return messages.count()
+        aside: list[int] = []
+        write(
+            messages,
+            connection,
+            target,
+            rejected=_and_then(rejected, lambda broken: aside.append(broken.count())),
+            kafka_options=kafka_options,
+            environment=environment,
+        )
+        return messages.count() - sum(aside)
     finally:
         messages.unpersist()
 
@@ -149,20 +157,40 @@ def resubmit(
 
     def send(batch: DataFrame, _number: int) -> None:
         messages = batch if transform is None else transform(batch)
+        if settle is not None and _NUMBER not in messages.columns:
+            raise ValueError(f"transform dropped the column {_NUMBER!r}, which settle needs; nothing was sent: keep it")
         messages.persist()
         try:
+            aside: set[int] = set()
+            noted = _and_then(rejected, lambda broken: aside.update(_numbers(broken)))
             write(
                 messages,
                 connection,
                 target or entity,
-                rejected=rejected,
+                rejected=rejected if settle is None else noted,
                 kafka_options=kafka_options,
                 environment=environment,
             )
             if settle is not None:
-                settle([row["sequence_number"] for row in messages.select(F.col("sequence_number")).collect()])
+                settle(sorted(_numbers(messages) - aside))
         finally:
             messages.unpersist()
 
     query = dead.writeStream.foreachBatch(send).option("checkpointLocation", checkpoint_location)
     return query.trigger(**trigger).start()  # type: ignore[arg-type]  # pyspark has one signature for each trigger
+
+
+def _and_then(rejected: Reject | None, note: Reject) -> Reject | None:
+    """Return a function that gives rows that break a rule to another one as well; None if there is no place for them."""
+    if rejected is None:
+        return None
+
+    def both(broken: DataFrame) -> None:
+        rejected(broken)
+        note(broken)
+
+    return both
+
+
+def _numbers(messages: DataFrame) -> set[int]:
+    return {row[_NUMBER] for row in messages.select(_NUMBER).collect()}

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -113,6 +114,60 @@ def test_dead_letters_are_sent_again_and_settled(
         left = client.get_queue_receiver(dead, sub_queue=SubQueue.DEAD_LETTER).peek_messages(5)
         assert [one.message_id for one in left] == ["c"]
         assert run(settle) == 0
+
+
+def test_dead_letters_that_break_a_rule_are_not_settled(
+    runtime: RunningNamespace, spark: SparkSession, dead: str, tmp_path: Path
+) -> None:
+    """They go aside, and count as sent neither here nor in a replay. Each of the four jobs takes a second."""
+    connection = runtime.connection_string
+    target = new_queue(connection, requires_session=True)
+    aside, settled = list[str](), list[int]()
+
+    def with_session(messages: DataFrame) -> DataFrame:
+        return messages.withColumn("session_id", F.when(F.col("message_id") != "c", F.lit("s")))
+
+    def keep(broken: DataFrame) -> None:
+        aside.extend(row["message_id"] for row in broken.collect())
+
+    letters = kafkabus_spark.read(spark, connection, dead, sub_queue="deadletter")
+    numbers = {row["message_id"]: row["sequence_number"] for row in letters.collect()}
+    query = kafkabus_spark.resubmit(
+        spark,
+        connection,
+        dead,
+        checkpoint_location=str(tmp_path),
+        target=target,
+        transform=with_session,
+        settle=settled.extend,
+        rejected=keep,
+    )
+    assert query.awaitTermination(int(PATIENCE))
+    assert (aside, sorted(settled)) == (["c"], sorted([numbers["a"], numbers["b"]]))
+    sent = kafkabus_spark.replay(
+        spark, connection, dead, target, sub_queue="deadletter", transform=with_session, rejected=keep
+    )
+    assert (aside, sent) == (["c", "c"], 2)
+
+
+def test_settling_needs_the_numbers(runtime: RunningNamespace, spark: SparkSession, dead: str, tmp_path: Path) -> None:
+    """Without them the query ends before anything is sent."""
+    connection, target = runtime.connection_string, new_queue(runtime.connection_string)
+    query = kafkabus_spark.resubmit(
+        spark,
+        connection,
+        dead,
+        checkpoint_location=str(tmp_path),
+        target=target,
+        transform=lambda messages: messages.drop("sequence_number"),
+        settle=lambda _: None,
+    )
+    with pytest.raises(
+        StreamingQueryException,
+        match=r"transform dropped the column 'sequence_number', which settle needs; nothing was sent",
+    ):
+        query.awaitTermination(int(PATIENCE))
+    assert kafkabus_spark.read(spark, connection, target).count() == 0
 
 
 def test_what_became_of_messages_adds_up(
