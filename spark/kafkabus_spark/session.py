@@ -117,12 +117,13 @@ class _Packages:
 
     def keep(self, spark: SparkSession) -> None:
         """Remember the files that Ivy found."""
-        packages = spark.conf.get("spark.jars.packages", None) if self._known else None
-        if not packages or packages != self._settings.get("spark.jars.packages"):
+        packages = spark.conf.get("spark.jars.packages", None)
+        # Of jars of the user's own nothing is remembered: Spark names them among those that Ivy found.
+        known = self._known and "spark.jars" not in self._settings
+        if not known or not packages or packages != self._settings.get("spark.jars.packages"):
             return
-        own = (self._settings.get("spark.jars") or "").split(",")
         jars = (spark.conf.get("spark.jars", None) or "").split(",")
-        files = [jar.removeprefix("file://") for jar in jars if jar not in own]
+        files = [jar.removeprefix("file://") for jar in jars]
         # It is a matter of seconds at the next start, and no reason to fail.
         with suppress(OSError):
             self._index.parent.mkdir(parents=True, exist_ok=True)

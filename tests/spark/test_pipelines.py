@@ -109,6 +109,18 @@ def test_a_mistake_is_one_line() -> None:
         pipelines.main(run)
 
 
+def test_a_picture_needs_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error comes before Spark starts."""
+
+    def find(name: str) -> None:
+        assert name == "matplotlib"
+
+    monkeypatch.setattr(pipelines, "find_spec", find)
+    result = CliRunner().invoke(pipelines.app, ["reconcile", "x", "--connection", "y", "--picture", "z.png"])
+    assert result.exit_code == 2
+    assert "pip install 'kafkabus[pictures]'" in " ".join(result.output.replace("│", " ").split())
+
+
 @pytest.mark.extended  # It starts Spark by its own script, which takes 20 seconds.
 def test_a_pipeline_runs_by_spark_submit(runtime: RunningNamespace, queue: str, spark: SparkSession) -> None:
     """With the connector as a package, the way that the page says."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,6 +25,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _check_picture(path: Path | None) -> Path | None:
+    """Check before Spark starts that a picture can be drawn."""
+    if path is not None and find_spec("matplotlib") is None:
+        raise typer.BadParameter("it needs matplotlib: pip install 'kafkabus[pictures]'")
+    return path
+
+
 Connection = Annotated[
     str, typer.Option("--connection", envvar=CONNECTION_STRING_VARIABLE, help="The namespace's connection string.")
 ]
@@ -36,7 +44,9 @@ Checkpoint = Annotated[
 ]
 Format = Annotated[str, typer.Option("--format", help="'parquet' or 'delta'.")]
 Every = Annotated[str, typer.Option("--every", help="The length of a period, such as '1 minute'.")]
-Picture = Annotated[Path | None, typer.Option("--picture", help="A PNG file to draw the report into.")]
+Picture = Annotated[
+    Path | None, typer.Option("--picture", callback=_check_picture, help="A PNG file to draw the report into.")
+]
 From = Annotated[
     datetime | None, typer.Option("--from", help="Messages that were enqueued at this time (UTC) or later.")
 ]
@@ -76,7 +86,7 @@ def capture_command(
             table_format=table_format,
             subscription=subscription,
             sub_queue=sub_queue,
-            trigger={"processingTime": "10 seconds"} if follow else {"availableNow": True},
+            trigger=_trigger(follow=follow),
             max_messages_per_trigger=batch,
         )
         query.awaitTermination()
@@ -129,10 +139,8 @@ def partitions_command(
             ending_timestamp=end,
         )
         count = partition_count(spark, connection, entity, sub_queue=sub_queue)
-        rows = _show(partition_history(messages, every=every, partitions=count, time=F.expr(time)))
-        if picture is not None:
-            _pictures().draw_partition_history(rows, picture, f"Messages of {entity} by partition", count)
-            typer.echo(f"Picture: {picture}")
+        report = partition_history(messages, every=every, partitions=count, time=F.expr(time))
+        _draw("draw_partition_history", _show(report), picture, f"Messages of {entity} by partition", count)
 
 
 @app.command("sessions")
@@ -158,10 +166,8 @@ def sessions_command(
         messages = read(
             spark, connection, entity, subscription=subscription, starting_timestamp=start, ending_timestamp=end
         )
-        rows = _show(session_history(messages, every=every, session=F.expr(session), time=F.expr(time)))
-        if picture is not None:
-            _pictures().draw_session_history(rows, picture, f"Sessions of {entity}")
-            typer.echo(f"Picture: {picture}")
+        report = session_history(messages, every=every, session=F.expr(session), time=F.expr(time))
+        _draw("draw_session_history", _show(report), picture, f"Sessions of {entity}")
 
 
 @app.command("dead-letters")
@@ -173,10 +179,7 @@ def dead_letters_command(
 
     with _spark() as spark:
         dead = read(spark, connection, entity, subscription=subscription, sub_queue="deadletter")
-        rows = _show(dead_letter_report(dead))
-        if picture is not None:
-            _pictures().draw_dead_letters(rows, picture, f"Dead letters of {entity}")
-            typer.echo(f"Picture: {picture}")
+        _draw("draw_dead_letters", _show(dead_letter_report(dead)), picture, f"Dead letters of {entity}")
 
 
 @app.command("resubmit")
@@ -192,6 +195,7 @@ def resubmit_command(
     """Send dead letters to their entity again, each once; they stay in the dead-letter queue."""
     from kafkabus_spark import resubmit
 
+    sent: list[int] = []
     with _spark() as spark:
         query = resubmit(
             spark,
@@ -200,12 +204,13 @@ def resubmit_command(
             checkpoint_location=checkpoint,
             subscription=subscription,
             target=target,
-            trigger={"processingTime": "10 seconds"} if follow else {"availableNow": True},
+            # They stay: this only counts those that were sent.
+            settle=lambda numbers: sent.append(len(numbers)),
+            trigger=_trigger(follow=follow),
             max_messages_per_trigger=batch,
         )
         query.awaitTermination()
-        sent = sum(one["numInputRows"] for one in query.recentProgress)
-        typer.echo(f"{sent:,} dead letters were sent to {target or entity}.")
+        typer.echo(f"{sum(sent):,} dead letters were sent to {target or entity}.")
 
 
 @app.command("replay")
@@ -250,9 +255,7 @@ def reconcile_command(
             else {}
         )
         typer.echo(", ".join(f"{name.replace('_', '-')} {count:,}" for name, count in totals.items()) or "no messages")
-        if picture is not None:
-            _pictures().draw_reconciliation(rows, picture, f"Outcomes of the messages of {entity}")
-            typer.echo(f"Picture: {picture}")
+        _draw("draw_reconciliation", rows, picture, f"Outcomes of the messages of {entity}")
 
 
 @contextmanager
@@ -273,13 +276,10 @@ def _spark(config: dict[str, str] | None = None) -> Generator[SparkSession]:
         stop(spark)
 
 
-def _pictures() -> ModuleType:
-    """Return the functions that draw."""
-    try:
-        from kafkabus_spark.pipelines import pictures
-    except ModuleNotFoundError as error:
-        raise ValueError(f"--picture needs {error.name}: pip install 'kafkabus[pictures]'") from None
-    return pictures
+def _trigger(*, follow: bool) -> Mapping[str, str | bool]:
+    from kafkabus_spark.copying import AVAILABLE_NOW
+
+    return {"processingTime": "10 seconds"} if follow else AVAILABLE_NOW
 
 
 def _show(report: DataFrame) -> list[Row]:
@@ -291,6 +291,15 @@ def _show(report: DataFrame) -> list[Row]:
     finally:
         report.unpersist()
     return rows
+
+
+def _draw(function: str, rows: list[Row], picture: Path | None, title: str, *arguments: object) -> None:
+    """Draw a report by a function of ``pictures``, if a picture was asked for."""
+    if picture is not None:
+        from kafkabus_spark.pipelines import pictures
+
+        getattr(pictures, function)(rows, picture, title, *arguments)
+        typer.echo(f"Picture: {picture}")
 
 
 def main(run: Callable[[], object] = app) -> None:
