@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from rich.progress import Progress
 
@@ -13,6 +15,8 @@ from demo.flights import CANCELLED, QUEUE
 from demo.interrupt import Interrupt
 from kafkabus.embedded.java import spark_java_home
 
+CHECKPOINTED_WITHIN = 60.0
+"""How long upkeep may take to write down what the receivers settled, in seconds."""
 REPORTS = "partition-reports"
 """The topic that gets the report, a message for each partition, with the properties ``partition_id`` and ``hot``."""
 
@@ -103,7 +107,7 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         dead = kafkabus_spark.read(spark, connection, QUEUE, sub_queue="deadletter")
         cancelled = dead.where(F.col("dead_letter_reason") == CANCELLED).count()
         progress.update(task, completed=3, description="reconcile log and checkpoints with Spark")
-        outcomes = kafkabus_spark.reconcile(spark, connection, QUEUE).collect()
+        outcomes = _reconciled(spark, connection, interrupt)
         progress.update(task, completed=4, description="send the report to a topic with Spark")
         messages = report.select(
             F.to_json(F.struct("*")).alias("body"),
@@ -133,6 +137,20 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         cancelled,
         sum(row["completed"] for row in outcomes),
         sum(row["dead_lettered"] for row in outcomes),
-        sum(row["active"] + row["deferred"] + row["scheduled"] for row in outcomes),
+        _waiting(outcomes),
     )
     return partitions, seen
+
+
+def _reconciled(spark: SparkSession, connection: str, interrupt: Interrupt) -> list[Row]:
+    """Reconcile the queue; again while messages wait, because upkeep writes checkpoints every five seconds."""
+    deadline = time.monotonic() + CHECKPOINTED_WITHIN
+    while True:
+        interrupt.check()
+        outcomes = kafkabus_spark.reconcile(spark, connection, QUEUE).collect()
+        if not _waiting(outcomes) or time.monotonic() >= deadline:
+            return outcomes
+
+
+def _waiting(outcomes: list[Row]) -> int:
+    return sum(row["active"] + row["deferred"] + row["scheduled"] for row in outcomes)
