@@ -13,3 +13,7 @@ docker image inspect "$base" >/dev/null 2>&1 ||
 for target in kafkabus kafkabus-emulator; do
     docker build --quiet --network host --file docker/Dockerfile --target "$target" --tag "$target:tests" .
 done
+# Each change leaves a gigabyte of images without a name behind. The last ones are what the next build begins with.
+for title in kafkabus kafkabus-emulator kafkabus-build; do
+    docker image prune --force --filter "label=org.opencontainers.image.title=$title" --filter until=2h >/dev/null
+done

@@ -42,8 +42,12 @@ class Composition:
         self.compose("up", "--detach")
         deadline = time.monotonic() + PATIENCE_S
         while unhealthy := [name for name, health in self._health().items() if health != "healthy"]:
-            assert time.monotonic() < deadline, f"{unhealthy}: {self.compose('logs', '--tail', '50')}"
+            assert time.monotonic() < deadline, f"{unhealthy}: {self.logs()}"
             time.sleep(0.2)
+
+    def logs(self) -> str:
+        """Return the last lines that the services have printed."""
+        return self.compose("logs", "--tail", "50")
 
     def _health(self) -> dict[str, str]:
         containers = self.compose("ps", "--quiet").split()

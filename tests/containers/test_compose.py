@@ -17,7 +17,7 @@ from tests.ports import free_ports
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 NAMESPACE = "shop"
 
 
@@ -78,6 +78,6 @@ def test_messages_outlast_the_services_and_upkeep_one_of_its_instances(compositi
         bodies: set[str] = set()
         while bodies != expected:
             received = receiver.receive_messages(20, max_wait_time=PATIENCE_S)
-            assert received, f"{bodies} came, and nothing more"
+            assert received, f"{bodies} came, and nothing more: {composition.logs()}"
             receiver.complete_messages(received)
             bodies |= {str(message) for message in received}

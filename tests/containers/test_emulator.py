@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from azure.servicebus import ServiceBusClient as AzureClient
 from azure.servicebus import ServiceBusMessage as AzureMessage
+from docker.errors import NotFound
 from testcontainers.core.container import BytesExecResult
 from testcontainers.core.network import Network
 
@@ -101,7 +102,7 @@ def test_a_stopped_container_ends_in_order(emulator_image: str) -> None:
 def test_a_container_that_cannot_start_says_why(
     emulator_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error shows the mistake, even if the container ends while it is asked; it does not wait for the time limit."""
+    """The error shows the mistake, even if the container ends while it is asked; nothing is left of the container."""
 
     def ask_late(container: KafkabusContainer, command: list[str]) -> BytesExecResult:
         container.get_wrapped_container().wait()
@@ -112,8 +113,11 @@ def test_a_container_that_cannot_start_says_why(
     file = tmp_path / "Config.json"
     file.write_text(json.dumps(ENTITIES).replace("EnablePartitioning", "EnablePartitions"))
     file.chmod(0o644)
+    container = KafkabusContainer(emulator_image, entities=file)
     with pytest.raises(RuntimeError, match="did you mean 'EnablePartitioning'"):
-        KafkabusContainer(emulator_image, entities=file).start()
+        container.start()
+    with pytest.raises(NotFound):
+        container.reload()
 
 
 def test_it_may_share_the_network_of_the_host(emulator_image: str, entities: Path) -> None:

@@ -10,9 +10,9 @@ from kafkabus.testing import InMemoryNamespace
 from tests.pages import outputs
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-ELSEWHERE = {"containers.md", "doctor.md", "gateway.md", "operate.md", "spark.md"}
+ELSEWHERE = {"containers.md", "doctor.md", "gateway.md", "operate.md", "pipelines.md", "spark.md"}
 """Pages whose code needs Docker, which tests/containers shows, is about a command, as test_doctor.py shows, needs a gateway, as
-tests/integration/gateway shows, counts in its process from then on, as test_metrics.py shows, or needs Spark, as tests/spark
+tests/integration/gateway shows, counts in its process from then on, as test_metrics.py shows, or need Spark, as tests/spark
 shows."""
 PAGES = sorted(
     page

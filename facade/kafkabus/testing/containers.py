@@ -95,7 +95,12 @@ class KafkabusContainer(DockerContainer):
             self.with_bind_ports(AMQP_PORT, amqp)
             self.with_bind_ports(HTTP_PORT, http)
         self.with_command(["--namespace", self._namespace])
-        super().start()
+        try:
+            super().start()
+        except BaseException:
+            # A with statement that is not entered does not stop what it began.
+            self.stop()
+            raise
         return self
 
     def get_container_host_ip(self) -> str:

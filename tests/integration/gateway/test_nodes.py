@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -30,7 +31,7 @@ from kafkabus.gateway.amqp.performatives import (
 from kafkabus.gateway.claims import Policies, Policy, Right
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
-from kafkabus.gateway.server.receivers import LOCKED_UNTIL, SESSION_FILTER, TIMEOUT
+from kafkabus.gateway.server.receivers import LOCKED_UNTIL, SESSION_FILTER, TIMEOUT, ReceiverNode
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
@@ -51,7 +52,7 @@ from kafkabus_mapping.amqp.types import (
 )
 from kafkabus_mapping.numbers import LockToken
 from kafkabus_mapping.secret import Secret
-from tests.amqp_client import AmqpClient, Delivered, Link, LinkError
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
 
 MANAGEMENT = "/$management"
 KEY = "a-key-of-a-test"
@@ -496,6 +497,32 @@ async def test_messages_of_a_client_that_is_gone_stay_locked(
     namespace.advance(61)
     (again,) = await received(survivor)
     assert (again.body, again.sections.header["delivery_count"]) == (held.body, 1)
+
+
+async def test_a_link_that_opens_when_its_client_goes_is_let_go(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An answer may come in the moment at which the wait for it is cancelled; asyncio then forgets the cancellation."""
+    opens, closed = asyncio.Event(), asyncio.Event()
+    open_at_once, close_at_once = ReceiverNode.open, ReceiverNode.close
+
+    async def open_late(node: ReceiverNode) -> None:
+        opens.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await open_at_once(node)
+
+    async def close_and_tell(node: ReceiverNode) -> None:
+        await close_at_once(node)
+        closed.set()
+
+    monkeypatch.setattr(ReceiverNode, "open", open_late)
+    monkeypatch.setattr(ReceiverNode, "close", close_and_tell)
+    async with AmqpClient(port) as gone:
+        attaching = asyncio.ensure_future(gone.receiver("q"))
+        await asyncio.wait_for(opens.wait(), PATIENCE)
+        gone.abort()
+        with pytest.raises((LinkError, ConnectionError)):
+            await attaching
+    await asyncio.wait_for(closed.wait(), PATIENCE)
 
 
 # Sessions.

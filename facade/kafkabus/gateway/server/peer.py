@@ -282,7 +282,10 @@ class Peer(asyncio.Protocol):
                 await node.close()
             raise
         else:
-            self._opening.pop(link, None)
+            if self._opening.pop(link, None) is None:
+                # It went in the moment at which the node was open.
+                await node.close()
+                return
             self.nodes[link] = node
             # It may have changed while the node was opened.
             node.flowed()
