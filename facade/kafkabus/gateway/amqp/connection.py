@@ -108,7 +108,7 @@ class Connection:
         self._output.clear()
         return output
 
-    def receive(self, data: bytes) -> Iterator[Event]:
+    def receive(self, data: bytes | memoryview) -> Iterator[Event]:
         """Take bytes that came; yield what the peer did, each before its next step is looked at.
 
         An error of the peer closes the connection.

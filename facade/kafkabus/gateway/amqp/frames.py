@@ -54,7 +54,7 @@ class FrameReader:
     def __len__(self) -> int:
         return len(self._buffer)
 
-    def feed(self, data: bytes) -> None:
+    def feed(self, data: bytes | memoryview) -> None:
         """Add bytes that came."""
         self._buffer += data
 

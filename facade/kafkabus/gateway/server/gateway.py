@@ -34,6 +34,9 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
+READ_BYTES = 1 << 18
+"""How many bytes are read from a client's socket at once."""
+
 
 @dataclass(frozen=True)
 class GatewaySettings:
@@ -84,6 +87,7 @@ class Gateway:
         administration: The namespace's administration client.
         peers: The clients that are connected.
         tally: Counts of connections.
+        incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """
 
@@ -93,6 +97,8 @@ class Gateway:
         self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
         self.peers: set[Peer] = set()
         self.tally = Tally()
+        # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
+        self.incoming = memoryview(bytearray(READ_BYTES))
         self._servers: list[asyncio.Server] = []
         self.is_closing = False
 

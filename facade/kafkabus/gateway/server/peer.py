@@ -75,7 +75,7 @@ class Node(Protocol):
         """Let go of everything: the link is gone."""
 
 
-class Peer(asyncio.Protocol):
+class Peer(asyncio.BufferedProtocol):
     """A client.
 
     Args:
@@ -126,10 +126,14 @@ class Peer(asyncio.Protocol):
         self._alarm = self._loop.call_later(OPENED_WITHIN, self._check_opened)
 
     @override
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self.gateway.incoming
+
+    @override
+    def buffer_updated(self, nbytes: int) -> None:
         self._heard = self._loop.time()
         try:
-            for event in self.engine.receive(data):
+            for event in self.engine.receive(self.gateway.incoming[:nbytes]):
                 self._handle(event)
         except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
             self.engine.close(told(error))
