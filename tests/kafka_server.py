@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import time
 from collections.abc import Generator, Mapping
@@ -17,6 +18,9 @@ from confluent_kafka.admin import (
     AdminClient,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 from typing_extensions import override
 
@@ -28,6 +32,7 @@ from kafkabus.embedded.java import java_for_kafka
 from kafkabus.embedded.kafka_jars import installed_jars
 from kafkabus.embedded.ports import HOST, ReservedPort
 from tests.certificates import Authority
+from tests.servers import scratch_folder
 
 PATIENCE = 120.0
 USER, PASSWORD = "app", "secret"
@@ -152,6 +157,25 @@ def _wait_until_it_serves(servers: str, process: subprocess.Popen[bytes], output
             pass
         assert process.poll() is None, output.read_text()
         assert time.monotonic() < deadline, output.read_text()
+
+
+@contextmanager
+def serving_a_user() -> Generator[Guarded]:
+    """Run a broker whose first user may do everything, also with passwords for SCRAM; the others may do nothing."""
+    folder = scratch_folder()
+    try:
+        with guarded(folder) as kafka:
+            admin = AdminClient({"bootstrap.servers": kafka.open})
+            allow_everything(admin)
+            for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
+                password = ScramCredentialInfo(mechanism, 4096)
+                altered = admin.alter_user_scram_credentials(
+                    [UserScramCredentialUpsertion(USER, password, PASSWORD.encode())]
+                )
+                altered[USER].result()
+            yield kafka
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def allow_everything(admin: AdminClient) -> None:

@@ -280,8 +280,26 @@ def _ask(
             return None
         raise NamespaceUnreachableError(
             f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
-            f"{error.java_exception}. Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"
+            f"{_root_cause(error)}. {_remedy(error)}"
         ) from error
+
+
+def _root_cause(error: Py4JJavaError) -> str:
+    """Return the last of the causes of a Java error, which its client wraps several times."""
+    cause: Any = error.java_exception
+    while (deeper := cause.getCause()) is not None:
+        cause = deeper
+    return str(cause.toString())
+
+
+def _remedy(error: Py4JJavaError) -> str:
+    if "PBES2" in _root_cause(error):
+        return (
+            "Kafka's Java client cannot read the key that KafkaSslKeyLocation names, because of how its password encrypts it: "
+            "give a key without a password, or a file in PKCS#12 by kafka_options= with 'ssl.keystore.type', "
+            "'ssl.keystore.location' and 'ssl.keystore.password', and without KafkaSslCertificateLocation"
+        )
+    return "Check KafkaBootstrapServers and the TLS and SASL parts of the connection string"
 
 
 def look_up(spark: SparkSession, location: SparkLocation, path: EntityPath) -> tuple[int, bool]:

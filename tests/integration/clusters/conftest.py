@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from functools import cache
 
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-    ScramCredentialInfo,
-    ScramMechanism,
-    UserScramCredentialUpsertion,
-)
 
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.kafka_jars import KAFKA_VERSION
 from kafkabus.embedded.redis_server import RedisProgram, find_redis
-from tests.kafka_server import PASSWORD, USER, Guarded, allow_everything, guarded
+from tests.kafka_server import Guarded, serving_a_user
 from tests.ran_on import PROPERTY
 from tests.redis_server import program_with_tls
-from tests.servers import scratch_folder
 
 
 @pytest.fixture(autouse=True)
@@ -41,21 +33,5 @@ def _program(has_tls: bool) -> RedisProgram | None:
 def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
     """A Kafka whose first user may do everything, and whose others may do nothing; the run's servers have fetched its jars."""
     assert runtime.bootstrap_servers
-    folder = scratch_folder()
-    try:
-        with guarded(folder) as serving:
-            _allow(AdminClient({"bootstrap.servers": serving.open}))
-            yield serving
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _allow(admin: AdminClient) -> None:
-    """Let the user do everything, and give it a password for SCRAM."""
-    allow_everything(admin)
-    passwords = [
-        UserScramCredentialUpsertion(USER, ScramCredentialInfo(mechanism, 4096), PASSWORD.encode())
-        for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512)
-    ]
-    for one in passwords:
-        admin.alter_user_scram_credentials([one])[USER].result()
+    with serving_a_user() as kafka:
+        yield kafka
