@@ -27,6 +27,7 @@ from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
 from benchmarks.rows.spark_decode import spark_decode
+from benchmarks.rows.spark_write import spark_write
 from benchmarks.rows.topics import topics
 from benchmarks.rows.transactions import transact
 from benchmarks.rows.upkeep import enqueue_scheduled, forward
@@ -53,6 +54,7 @@ WORKS: Mapping[str, Work] = {
     "latency": latency,
     "complete": complete_one_by_one,
     "spark": spark_decode,
+    "spark-write": spark_write,
     "memory": redis_memory,
     "memory-each": redis_memory_each,
     "backlog": backlog,

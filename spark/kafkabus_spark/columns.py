@@ -4,9 +4,13 @@ The rules are those of ``kafkabus_mapping.codec.decode_headers``: if a header is
 from a producer other than kafkabus is a message too; no record can fail a job. Spark computes only the columns that a query
 uses.
 
-A header is looked up in two steps. The first is generated code, an ``array_position`` in the reversed names: it finds the
-last header of the name, which is nearly always valid. Only if its value is not valid, a ``filter`` (which Spark interprets)
-looks for an earlier one.
+Nearly all records are usual: their headers are kafkabus's own, valid, and each is there once. Spark compiles what these need.
+Two of Spark's limits give the steps their shape:
+
+- An expression with a lambda, or ``from_json``, is interpreted, and the projection that contains it is built anew in each task
+  from its serialized tree. All of these are in the step ``_read``, as few as possible, and below a condition that usual records
+  without application properties do not meet.
+- Steps before and after it are one Java method each, and Java does not compile a method beyond 8,000 bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +52,7 @@ _TEXT_COLUMNS: Final = (
     ("dead_letter_error_description", h.DEAD_LETTER_DESCRIPTION),
     ("dead_letter_source", h.DEAD_LETTER_SOURCE),
 )
-_TEXT_HEADERS: Final = (h.MESSAGE_ID, *(header for _, header in h.TEXT_FIELDS))
+_TEXT_HEADERS: Final = (*(header for _, header in h.TEXT_FIELDS), h.ADDRESSED_TO)
 _HEADER_OF: Final = dict(h.TEXT_FIELDS)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -68,17 +72,18 @@ _TAGGED: Final = (
 )
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
 
+_VALID: Final = "_valid"
+_USUAL: Final = "_usual"
+_JSON: Final = "_json"
+_NUMBER: Final = "_number_"
+_NUMBER_TEXT: Final = "_number_text_"
+_CLEAN: Final = "_clean"
+_READ: Final = "_read"
 _NAMES: Final = "_names"
-_LIVES: Final = "_lives"
-_PROPERTIES: Final = "_properties"
-_OWN: Final = "_own"
-_FOREIGN: Final = "_foreign"
+_TEXTS: Final = "_texts"
 _KINDS: Final = "_kinds"
 _RAW: Final = "_raw_"
 """Names of columns that exist only between the steps."""
-
-Parse = Callable[[Column], Column]
-"""A function that parses the value of a header; null if it is not valid."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +128,7 @@ def decoded(
 def prepared(source: DataFrame) -> DataFrame:
     """Return a Kafka source with the additional columns that the entity's columns and filters are computed from."""
     spark = source.sparkSession
-    for step in (_names_of_headers, _looked_up, _parsed):
+    for step in (_seen, _looked_up, _numbers, _told_apart, _read, _clean, _names):
         source = source.withColumns(_built(spark, step))
     return source
 
@@ -142,25 +147,125 @@ def _built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -
     return found
 
 
-def _names_of_headers() -> dict[str, Column]:
-    return {_NAMES: F.reverse(F.col("headers.key"))}
+def _seen() -> dict[str, Column]:
+    """Return the names of the headers, and whether the values of all are valid UTF-8."""
+    # A comma ends a character that is cut off. A header without a value is not valid.
+    valid = F.expr("is_valid_utf8(array_join(CAST(headers.value AS ARRAY<STRING>), ',', CAST(X'FF' AS STRING)))")
+    return {_NAMES: F.col("headers.key"), _VALID: F.coalesce(valid, F.lit(True))}
 
 
 def _looked_up() -> dict[str, Column]:
+    """Return application properties as JSON, and the texts of numbers: those of the first header of each name."""
+
+    def first(header: str) -> Column:
+        position = F.array_position(_NAMES, header)
+        return F.get("headers", (position - 1).cast("int"))["value"].cast("string")
+
+    texts = {f"{_NUMBER_TEXT}{name}": first(header) for header, (name, *_) in _NUMBERS.items()}
+    return {_JSON: first(h.APPLICATION_PROPERTIES), **texts}
+
+
+def _numbers() -> dict[str, Column]:
+    return {f"{_NUMBER}{name}": F.col(f"{_NUMBER_TEXT}{name}").try_cast("bigint") for name, *_ in _NUMBERS.values()}
+
+
+def _told_apart() -> dict[str, Column]:
+    """Return whether a record is usual: all of its headers are valid ones of ours, each once; numbers are as we write them."""
+    ours = F.lit(0)
+    for header in (*_TEXT_HEADERS, h.APPLICATION_PROPERTIES):
+        ours = ours + F.array_contains(_NAMES, header).cast("int")
+    for name, lowest, highest in _NUMBERS.values():
+        number = F.col(f"{_NUMBER}{name}")
+        valid = number.between(lowest, highest) & (number.cast("string") == F.col(f"{_NUMBER_TEXT}{name}"))
+        ours = ours + F.coalesce(valid, F.lit(False)).cast("int")
+    return {_USUAL: F.coalesce(F.col(_VALID) & (ours == F.size(_NAMES)), F.lit(True))}
+
+
+def _read() -> dict[str, Column]:
+    """Return what Spark interprets.
+
+    ``clean`` has the headers whose values are text, if not all are. ``read`` is null if a usual record has no application
+    properties; else it has these as JSON, as a map of their values as written, and with foreign headers as readable text.
+    """
+    clean = F.filter("headers", lambda header: _text(header["value"]).isNotNull())
+    others = {"json": "string", "foreign": HEADERS_TYPE, **{name: "bigint" for name, *_ in _NUMBERS.values()}}
+
+    def of_usual(raw: Column) -> Column:
+        nothing = (F.lit(None).cast(kind).alias(name) for name, kind in others.items())
+        return F.struct(raw.alias("raw"), raw.alias("all"), *nothing)
+
+    simple = F.when(F.col(_USUAL) & _is_plain(F.col(_JSON)), _simple_properties(F.col(_JSON)))
+    unusual = _with(F.transform("headers", _parsed), _of_unusual)
+    properties = _with(simple, lambda raw: F.when(raw.isNotNull(), of_usual(raw)).otherwise(unusual))
     return {
-        _LIVES: _last(h.TIME_TO_LIVE, _time_to_live),
-        _PROPERTIES: _last(h.APPLICATION_PROPERTIES, parsed_properties),
+        _CLEAN: F.when(~F.col(_VALID), clean),
+        _READ: F.when(~F.col(_USUAL) | F.col(_JSON).isNotNull(), properties),
     }
 
 
-def _parsed() -> dict[str, Column]:
-    return {_OWN: _own_properties(), _FOREIGN: _foreign_headers()}
+def _parsed(header: Column) -> Column:
+    """Return a header with its value as a text, number and properties, of which those are null that it should or cannot be."""
+    name = header["key"]
+
+    def parsed(text: Column) -> Column:
+        own = F.when(name == h.APPLICATION_PROPERTIES, parsed_properties(text))
+        return F.struct(
+            name.alias("key"),
+            header["value"],
+            text.alias("text"),
+            _number_of(name, text).alias("number"),
+            own.alias("own"),
+        )
+
+    return _with(_text(header["value"]), parsed)
+
+
+def _of_unusual(headers: Column) -> Column:
+    """Return the fields of ``read`` of a record that may have any headers."""
+
+    def last(name: str, field: str) -> Column:
+        valid = F.filter(headers, lambda header: (header["key"] == name) & header[field].isNotNull())
+        return F.try_element_at(valid, F.lit(-1))[field]
+
+    def is_ours(header: Column) -> Column:
+        is_text = header["key"].isin(*_TEXT_HEADERS) & header["text"].isNotNull()
+        return F.coalesce(is_text | header["number"].isNotNull() | header["own"].isNotNull(), F.lit(False))
+
+    def both(found: Column) -> Column:
+        own, foreign = found["own"], found["foreign"]
+        return F.struct(
+            own["raw"].alias("raw"),
+            _all_properties(own, foreign).alias("all"),
+            own["json"].alias("json"),
+            F.transform(foreign, lambda header: F.struct(header["key"], header["value"])).alias("foreign"),
+            *(last(header, "number").alias(name) for header, (name, *_) in _NUMBERS.items()),
+        )
+
+    foreign = F.filter(headers, lambda header: ~is_ours(header))
+    return _with(F.struct(last(h.APPLICATION_PROPERTIES, "own").alias("own"), foreign.alias("foreign")), both)
+
+
+def _clean() -> dict[str, Column]:
+    return {_CLEAN: F.coalesce(F.col(_CLEAN), F.col("headers"), F.array().cast(HEADERS_TYPE))}
+
+
+def _names() -> dict[str, Column]:
+    texts = F.reverse(F.col(_CLEAN)["value"].cast("array<string>"))
+    return {_NAMES: F.reverse(F.col(_CLEAN)["key"]), _TEXTS: F.concat(F.array(F.lit(None).cast("string")), texts)}
+
+
+def _simple_properties(text: Column) -> Column:
+    """Return the map of a JSON object without nested values; null if the text is none, or has a name twice."""
+
+    def is_simple(objects: Column) -> Column:
+        names = F.map_keys(F.get(objects, F.lit(0)))
+        return (F.size(objects) == 1) & (F.size(F.array_distinct(names)) == F.size(names))
+
+    return F.get(_only_if(_objects_in(text, "string"), is_simple), F.lit(0))
 
 
 def _columns(default_time_to_live: timedelta | None, expires: bool) -> list[Column]:
-    lives = F.col(_LIVES)
-    texts = {name: _last(header, _text) for name, header in _TEXT_COLUMNS}
-    enqueued = F.col("timestamp")
+    texts = {name: _last(header) for name, header in _TEXT_COLUMNS}
     return [
         F.col("value").alias("body"),
         _message_id().alias("message_id"),
@@ -168,30 +273,31 @@ def _columns(default_time_to_live: timedelta | None, expires: bool) -> list[Colu
         _partition_key().alias("partition_key"),
         *(texts[name].alias(name) for name in ("correlation_id", "subject", "content_type", "to", "reply_to")),
         texts["reply_to_session_id"].alias("reply_to_session_id"),
-        interval(lives).alias("time_to_live"),
-        F.timestamp_millis(_last(h.SCHEDULED_ENQUEUE_TIME, _moment)).alias("scheduled_enqueue_time_utc"),
+        interval(_number(h.TIME_TO_LIVE)).alias("time_to_live"),
+        F.timestamp_millis(_number(h.SCHEDULED_ENQUEUE_TIME)).alias("scheduled_enqueue_time_utc"),
         _sequence_number().alias("sequence_number"),
         F.col("partition").alias("partition_id"),
         F.col("offset"),
-        enqueued.alias("enqueued_time_utc"),
-        _expiry(lives, default_time_to_live, expires).alias("expires_at_utc"),
+        F.col("timestamp").alias("enqueued_time_utc"),
+        _expiry(default_time_to_live, expires).alias("expires_at_utc"),
         *(texts[name].alias(name) for name in texts if name.startswith("dead_letter")),
-        F.coalesce(_last(h.ENQUEUED_SEQUENCE_NUMBER, _number), _sequence_number()).alias("enqueued_sequence_number"),
+        F.coalesce(_number(h.ENQUEUED_SEQUENCE_NUMBER), _sequence_number()).alias("enqueued_sequence_number"),
         texts["body_type"].alias("body_type"),
-        _all_properties().alias("application_properties"),
-        _last(h.APPLICATION_PROPERTIES, _text).alias("application_properties_json"),
+        F.coalesce(F.col(_READ)["all"], _no_properties()).alias("application_properties"),
+        _last(h.APPLICATION_PROPERTIES).alias("application_properties_json"),
         F.col("headers"),
     ]
 
 
-def _last(name: str, parse: Parse) -> Column:
-    """Return the parsed value of the last valid header of a name, or null."""
-    position = F.array_position(F.col(_NAMES), name)
-    # headers.value would copy the values of all headers.
-    value = F.get("headers", (F.size("headers") - position).cast("int"))["value"]
-    valid = F.filter("headers", lambda header: (header["key"] == name) & parse(header["value"]).isNotNull())
-    earlier = parse(F.try_element_at(valid, F.lit(-1))["value"])
-    return F.when(position > 0, F.coalesce(parse(value), earlier))
+def _last(name: str) -> Column:
+    """Return the value of the last header of a name that is valid text, or null."""
+    return F.get(_TEXTS, F.array_position(_NAMES, name).cast("int"))
+
+
+def _number(header: str) -> Column:
+    """Return the value of the last header of a name that is a valid number, or null."""
+    name, *_ = _NUMBERS[header]
+    return F.when(F.col(_USUAL), F.col(f"{_NUMBER}{name}")).otherwise(F.col(_READ)[name])
 
 
 def last_value(name: str) -> Column:
@@ -203,33 +309,33 @@ def _text(value: Column) -> Column:
     return F.try_validate_utf8(value.cast("string"))
 
 
-def _whole_number(value: Column, lowest: int, highest: int) -> Column:
-    text = _text(value)
+_NUMBERS: Final = {
+    h.TIME_TO_LIVE: ("lives", -LONGEST_DELTA, LONGEST_DELTA),
+    h.SCHEDULED_ENQUEUE_TIME: ("scheduled", YEAR_ONE, YEAR_TEN_THOUSAND - 1),
+    h.ENQUEUED_SEQUENCE_NUMBER: ("enqueued", -_LONGEST, _LONGEST),
+    h.HOPS: ("hops", -_LONGEST, _LONGEST),
+}
+"""The headers that hold numbers: a name, and the lowest and the highest number that is valid."""
+
+
+def _number_of(name: Column, text: Column) -> Column:
+    """Return the number in the value of a header; null if the header holds none."""
     number = F.regexp_replace(text, "[^0-9-]", "").try_cast("bigint")
-    return F.when(text.rlike(_WHOLE_NUMBER) & number.between(lowest, highest), number)
-
-
-def _time_to_live(value: Column) -> Column:
-    return _whole_number(value, -LONGEST_DELTA, LONGEST_DELTA)
-
-
-def _moment(value: Column) -> Column:
-    return _whole_number(value, YEAR_ONE, YEAR_TEN_THOUSAND - 1)
-
-
-def _number(value: Column) -> Column:
-    return _whole_number(value, -_LONGEST, _LONGEST)
+    valid = F.when(~text.rlike(_WHOLE_NUMBER), F.lit(False))
+    for header, (_, lowest, highest) in _NUMBERS.items():
+        valid = valid.when(name == header, number.between(lowest, highest))
+    return F.when(name.isin(*_NUMBERS) & valid, number)
 
 
 def _message_id() -> Column:
     place = F.concat_ws("/", F.col("topic"), F.col("partition").cast("string"), F.col("offset").cast("string"))
-    return F.coalesce(_last(h.MESSAGE_ID, _text), place)
+    return F.coalesce(_last(h.MESSAGE_ID), place)
 
 
 def _partition_key() -> Column:
-    named = _last(h.PARTITION_KEY, _text)
+    named = _last(h.PARTITION_KEY)
     foreign = F.coalesce(F.nullif(named, F.lit("")), F.nullif(_text(F.col("key")), F.lit("")))
-    return F.when(_last(h.MESSAGE_ID, _text).isNull(), foreign).otherwise(named)
+    return F.when(_last(h.MESSAGE_ID).isNull(), foreign).otherwise(named)
 
 
 def _sequence_number() -> Column:
@@ -246,10 +352,10 @@ def _within(number: Column, bound: int) -> Column:
     return F.when(number > bound, F.lit(bound)).when(number < -bound, F.lit(-bound)).otherwise(number)
 
 
-def _expiry(lives: Column, default_time_to_live: timedelta | None, expires: bool) -> Column:
+def _expiry(default_time_to_live: timedelta | None, expires: bool) -> Column:
     if not expires:
         return F.lit(None).cast("timestamp")
-    moment = _end_of(_at_most(lives, default_time_to_live))
+    moment = _end_of(_at_most(_number(h.TIME_TO_LIVE), default_time_to_live))
     return F.timestamp_millis(F.when(moment < YEAR_TEN_THOUSAND, moment))
 
 
@@ -265,9 +371,13 @@ def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
 
 
 def parsed_object(text: Column, values: str) -> Column:
-    """Parse a JSON object into a map, or null if the text is not one; brackets around it make any trailing text invalid."""
-    parsed = F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<map<string,{values}>>", _JSON_OPTIONS)
-    return F.get(_only_if(parsed, lambda objects: F.size(objects) == 1), F.lit(0))
+    """Parse a JSON object into a map, or null if the text is not one."""
+    return F.get(_only_if(_objects_in(text, values), lambda objects: F.size(objects) == 1), F.lit(0))
+
+
+def _objects_in(text: Column, values: str) -> Column:
+    """Parse JSON objects into maps; brackets around them make any trailing text invalid."""
+    return F.from_json(F.concat(F.lit("["), text, F.lit("]")), f"array<map<string,{values}>>", _JSON_OPTIONS)
 
 
 def _only_if(value: Column, condition: Callable[[Column], Column]) -> Column:
@@ -275,14 +385,22 @@ def _only_if(value: Column, condition: Callable[[Column], Column]) -> Column:
     return F.get(F.filter(F.array(value), condition), F.lit(0))
 
 
+def _with(value: Column, use: Callable[[Column], Column]) -> Column:
+    """Return what a function makes of a value, which Spark computes once, however often the function uses it.
+
+    Spark interprets the expression, for which it generates no code: that keeps the programs of tasks short, and is right for
+    what few records need.
+    """
+    return F.get(F.transform(F.array(value), use), F.lit(0))
+
+
 def _is_plain(text: Column) -> Column:
     """Return whether a JSON object has no second bracket, and so contains no list or object; this holds for nearly all."""
     return F.length(text) - F.length(F.translate(text, "{[", "")) == 1
 
 
-def parsed_properties(value: Column) -> Column:
+def parsed_properties(text: Column) -> Column:
     """Return application properties as JSON and as a map of their values as written; null if they are not valid."""
-    text = _text(value)
 
     def is_valid(both: Column) -> Column:
         kinds = F.transform(F.map_values(parsed_object(both["json"], "variant")), F.schema_of_variant)
@@ -292,23 +410,31 @@ def parsed_properties(value: Column) -> Column:
     return _only_if(F.struct(text.alias("json"), parsed_object(text, "string").alias("raw")), is_valid)
 
 
-def _own_properties() -> Column:
+def _own_properties(own: Column) -> Column:
     """Return application properties as readable text; an empty map if there are none."""
-    text, raw = F.col(_PROPERTIES)["json"], F.col(_PROPERTIES)["raw"]
+    text, raw = own["json"], own["raw"]
     tagged = F.transform_values(parsed_object(text, "variant"), lambda _, value: is_tagged(value))
     texts = F.map_zip_with(raw, tagged, lambda _, raw, tagged: readable(raw, tagged))
-    return F.coalesce(F.when(_is_plain(text), raw).otherwise(texts), F.create_map().cast("map<string,string>"))
+    return F.when(_is_plain(text), raw).otherwise(texts)
 
 
-def _all_properties() -> Column:
+def _all_properties(own: Column, foreign: Column) -> Column:
     """Return application properties and foreign headers; for a repeated name the property counts, else the last header."""
-    own, foreign = F.col(_OWN), F.coalesce(F.col(_FOREIGN), F.array().cast(HEADERS_TYPE))
-    shown = F.transform(foreign, lambda header: F.struct(header["key"], _shown(header["value"]).alias("value")))
-    names = F.map_keys(own)
-    simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
-    # A transform of one element binds the map to a name, so that Spark computes it once.
-    merged = F.transform(F.array(F.concat(shown, F.map_entries(own))), _last_of_each)
-    return F.when(simple, own).otherwise(F.get(merged, F.lit(0)))
+    shown = F.transform(
+        foreign,
+        lambda header: F.struct(header["key"], F.coalesce(header["text"], base64(header["value"])).alias("value")),
+    )
+
+    def merged(texts: Column) -> Column:
+        names = F.map_keys(texts)
+        simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
+        return F.when(simple, texts).otherwise(_with(F.concat(shown, F.map_entries(texts)), _last_of_each))
+
+    return _with(F.coalesce(_own_properties(own), _no_properties()), merged)
+
+
+def _no_properties() -> Column:
+    return F.create_map().cast("map<string,string>")
 
 
 def _last_of_each(entries: Column) -> Column:
@@ -330,29 +456,6 @@ def readable(raw: Column, tagged: Column) -> Column:
     return F.when(tagged, content).otherwise(raw)
 
 
-def _foreign_headers() -> Column:
-    """Return foreign headers: those without the prefix ``sb-``, and those whose value is not valid."""
-    return F.filter("headers", lambda header: ~_is_ours(header["key"], header["value"]))
-
-
-def _is_ours(name: Column, value: Column) -> Column:
-    # A value that was found valid before is not parsed again.
-    chosen = F.col(_PROPERTIES)["json"]
-    says = (
-        F.when(~name.startswith(h.PREFIX) | value.isNull(), F.lit(False))
-        .when(name.isin(*_TEXT_HEADERS, h.ADDRESSED_TO), _text(value).isNotNull())
-        .when(name == h.APPLICATION_PROPERTIES, (_text(value) == chosen) | parsed_properties(value).isNotNull())
-        .when(name == h.TIME_TO_LIVE, _time_to_live(value).isNotNull())
-        .when(name == h.SCHEDULED_ENQUEUE_TIME, _moment(value).isNotNull())
-        .when(name.isin(h.ENQUEUED_SEQUENCE_NUMBER, h.HOPS), _number(value).isNotNull())
-    )
-    return F.coalesce(says, F.lit(False))
-
-
-def _shown(value: Column) -> Column:
-    return F.coalesce(_text(value), base64(value))
-
-
 def base64(value: Column) -> Column:
     """Return bytes as base64; Spark 4.0 breaks it into lines."""
     return F.translate(F.base64(value), "\r\n", "")
@@ -369,19 +472,19 @@ def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: tim
     own = {name: _system_property(name, default_time_to_live) for name in names}
     steps = steps.withColumns({f"{_RAW}{name}": column for name, (_, column) in own.items()})
     packed = {system_column(name): F.expr(system_value(kind, f"{_RAW}{name}")) for name, (kind, _) in own.items()}
-    kinds = F.transform_values(
-        parsed_object(F.col(_PROPERTIES)["json"], "variant"), lambda _, value: F.schema_of_variant(value)
-    )
+    # A usual record has its JSON beside.
+    text = F.coalesce(F.col(_READ)["json"], F.when(F.col(_USUAL), F.col(_JSON)))
+    kinds = F.transform_values(parsed_object(text, "variant"), lambda _, value: F.schema_of_variant(value))
     steps = steps.withColumns(packed).withColumn(_KINDS, kinds)
-    return steps.withColumn(USER, F.expr(user_properties(f"{_PROPERTIES}.raw", _KINDS, _FOREIGN)))
+    return steps.withColumn(USER, F.expr(user_properties(f"{_READ}.raw", _KINDS, f"{_READ}.foreign")))
 
 
 def _system_property(name: str, default_time_to_live: timedelta | None) -> tuple[int, Column]:
     """Return the kind and the column of a system property; times and durations are in milliseconds."""
     if name in _OTHERS_IN_FILTERS:
         kind, column = _OTHERS_IN_FILTERS[name]
-        return kind, column(_at_most(F.col(_LIVES), default_time_to_live))
-    return TEXT, _last(_HEADER_OF[TEXT_PROPERTIES[name]], _text)
+        return kind, column(_at_most(_number(h.TIME_TO_LIVE), default_time_to_live))
+    return TEXT, _last(_HEADER_OF[TEXT_PROPERTIES[name]])
 
 
 def _moment_of_expiry(lives: Column) -> Column:
@@ -391,12 +494,12 @@ def _moment_of_expiry(lives: Column) -> Column:
 
 _OTHERS_IN_FILTERS: Final[Mapping[str, tuple[int, Callable[[Column], Column]]]] = {
     "DeliveryCount": (INTEGER, lambda _: F.lit(0)),
-    "EnqueuedSequenceNumber": (INTEGER, lambda _: _last(h.ENQUEUED_SEQUENCE_NUMBER, _number)),
+    "EnqueuedSequenceNumber": (INTEGER, lambda _: _number(h.ENQUEUED_SEQUENCE_NUMBER)),
     "EnqueuedTimeUtc": (TIME, lambda _: F.unix_millis("timestamp")),
     "ExpiresAtUtc": (TIME, _moment_of_expiry),
     "MessageId": (TEXT, lambda _: _message_id()),
     "PartitionKey": (TEXT, lambda _: _partition_key()),
-    "ScheduledEnqueueTimeUtc": (TIME, lambda _: _last(h.SCHEDULED_ENQUEUE_TIME, _moment)),
+    "ScheduledEnqueueTimeUtc": (TIME, lambda _: _number(h.SCHEDULED_ENQUEUE_TIME)),
     "SequenceNumber": (INTEGER, lambda _: _sequence_number()),
     "Size": (INTEGER, lambda _: F.coalesce(F.octet_length("value"), F.lit(0))),
     "TimeToLive": (DURATION, lambda lives: lives),

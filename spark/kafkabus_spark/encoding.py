@@ -281,9 +281,7 @@ def _member(field: T.StructField) -> Column:
 def _properties_as_read() -> Column:
     """Return properties with the types of the JSON that they were read from, if they are still what was read."""
     text = F.col(PROPERTIES_JSON)
-    read = F.struct(
-        parsed_properties(text.cast("binary"))["raw"].alias("raw"), parsed_object(text, "variant").alias("typed")
-    )
+    read = F.struct(parsed_properties(text)["raw"].alias("raw"), parsed_object(text, "variant").alias("typed"))
 
     def again(read: Column) -> Column:
         def member(entry: Column) -> Column:
@@ -394,7 +392,7 @@ def _problem(
         outside = ~_own(SCHEDULED).between(YEAR_ONE, YEAR_TEN_THOUSAND - 1)
         found.append((outside, F.lit(f"{SCHEDULED} is not in the years 1 to 9999")))
     if _may_be_malformed(types):
-        wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES).cast("binary")).isNull()
+        wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES)).isNull()
         said = _said("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
         found.append((wrong, said))
     size = _size(own, values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -19,7 +20,7 @@ from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, Na
 from kafkabus_spark.session import connector_package
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 T = TypeVar("T")
 
@@ -79,6 +80,9 @@ _RESERVED: Final = {
 _SAME_IN_JAVA: Final = ("security.protocol", "sasl.mechanism", "ssl.key.password")
 """The options that have the same name in librdkafka and in Kafka's Java client."""
 _AS_LIBRDKAFKA: Final = str.maketrans("-_", "+/")
+_OLDER_READERS: Final = "spark.sql.sources.useV1SourceList"
+_LOADING: Final = threading.Lock()
+"""Held while the session's setting differs, so that each call restores what the user has set."""
 _NO_RECORD: Final = -1
 """The offset that Kafka gives if no record is as late as a moment."""
 _UNKNOWN_TOPIC: Final = "UnknownTopicOrPartitionException"
@@ -121,6 +125,21 @@ def connector_options(location: SparkLocation, defaults: Mapping[str, str] | Non
         defaults: Options of Kafka's Java client, which those of the location override.
     """
     return {f"kafka.{name}": value for name, value in ({**(defaults or {})} | java_options(location)).items()}
+
+
+def load_records(spark: SparkSession, options: Mapping[str, str]) -> DataFrame:
+    """Return the records of Kafka that options of Spark's Kafka source name, as the newer of its two readers gives them.
+
+    By default a batch is read by the older one (``spark.sql.sources.useV1SourceList``), which turns each record into a Java
+    object and back: that takes a third of the processor time. A stream is read by the newer one anyway.
+    """
+    with _LOADING:
+        listed = spark.conf.get(_OLDER_READERS) or ""
+        spark.conf.set(_OLDER_READERS, ",".join(name for name in listed.split(",") if name.strip().lower() != "kafka"))
+        try:
+            return spark.read.format("kafka").options(**options).load()
+        finally:
+            spark.conf.set(_OLDER_READERS, listed)
 
 
 def check_connector(spark: SparkSession) -> None:

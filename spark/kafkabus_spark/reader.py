@@ -23,6 +23,7 @@ from kafkabus_spark.kafka import (
     SparkLocation,
     check_connector,
     connector_options,
+    load_records,
     location_of,
     look_up,
 )
@@ -160,8 +161,7 @@ def read(
         description = log.subscription or described(spark, location, path.name)[0]
         selected = select(spark, location, path, description, selection, options if log.is_there else None)
         return log.decoded(selected, *COLUMNS)
-    kafka = spark.read.format("kafka").options(**options)
-    return log.decoded(kafka.load() if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
+    return log.decoded(load_records(spark, options) if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
 
 
 def read_stream(

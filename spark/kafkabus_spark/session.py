@@ -41,6 +41,13 @@ def connector_package() -> str:
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 
 
+_FORGETTING: Final = {
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
+}
+"""How long Spark keeps records that it fetched and did not need; by default 5 minutes, in which some 50 jobs fill a gigabyte."""
+
+
 def session(
     app_name: str = "kafkabus",
     *,
@@ -52,8 +59,8 @@ def session(
 ) -> SparkSession:
     """Return a local session with the Kafka connector; the first call on a machine downloads it (60 MB) to the Ivy cache.
 
-    Times are shown in UTC, Spark's web page is off, and everything listens on the loopback address only. If a session is
-    running already, it is returned unchanged.
+    Times are shown in UTC, Spark's web page is off, everything listens on the loopback address only, and Java takes up to 2 GB
+    of memory (``spark.driver.memory``). If a session is running already, it is returned unchanged.
 
     Args:
         app_name: The name of the application.
@@ -77,6 +84,8 @@ def session(
         "spark.ui.showConsoleProgress": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "2g",
+        **_FORGETTING,
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(shuffle_partitions),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_trust_option(home)}",

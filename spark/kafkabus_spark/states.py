@@ -27,6 +27,7 @@ from kafkabus_spark.kafka import (
     LogPlaces,
     SparkLocation,
     has_topic,
+    load_records,
     log_places,
     topic_id,
 )
@@ -166,9 +167,7 @@ def _loaded(
         parts = [(begins, ends, may_miss)]
     others = {name: value for name, value in options.items() if not name.startswith(("starting", "ending"))}
     return [
-        spark.read.format("kafka")
-        .options(**others | rule | at("starting", topic, first) | at("ending", topic, upto))
-        .load()
+        load_records(spark, others | rule | at("starting", topic, first) | at("ending", topic, upto))
         for first, upto, rule in parts
     ]
 

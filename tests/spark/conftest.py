@@ -34,6 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             config={
                 **kafkabus_spark.delta_settings(),
                 "spark.local.dir": str(folder),
+                # Several sessions run at a time.
+                "spark.driver.memory": "1g",
                 "spark.sql.warehouse.dir": str(folder / "warehouse"),
             },
         )

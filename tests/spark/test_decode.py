@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -19,6 +20,8 @@ from tests.spark.records import generate_records
 pytestmark = SPARK
 
 RECORDS = 4000
+COMPILED = 8000
+"""The most bytes of a method that Java compiles (``HugeMethodLimit``)."""
 
 
 def test_spark_decodes_as_the_facade_does(runtime: RunningNamespace, spark: SparkSession) -> None:
@@ -43,3 +46,16 @@ def test_spark_decodes_as_the_facade_does(runtime: RunningNamespace, spark: Spar
         properties = read_floats(row["application_properties"], expected["application_properties"])
         got["application_properties"] = properties
         assert {name: got[name] for name in expected} == expected, headers
+
+
+def test_java_compiles_what_spark_generates(untended: str, spark: SparkSession) -> None:
+    """A method beyond Java's limit is interpreted, and everything takes twice as long."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        administration.create_queue("orders")
+    messages = kafkabus_spark.read(spark, untended, "orders")
+    for frame in (messages, messages.drop("application_properties"), messages.select("message_id", "body")):
+        query: Any = frame._jdf.queryExecution()
+        mode = frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("codegen")  # type: ignore[union-attr]
+        sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", query.explainString(mode))]
+        assert sizes
+        assert max(sizes) < COMPILED
