@@ -45,7 +45,7 @@ _FORGETTING: Final = {
     "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
     "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
 }
-"""How long Spark keeps records that it fetched and did not need; by default 5 minutes, in which some 50 jobs fill a gigabyte."""
+"""How long Spark keeps records that it fetched and did not need; by default 5 minutes, and 50 jobs may fill a gigabyte."""
 
 
 def session(

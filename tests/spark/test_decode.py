@@ -53,9 +53,11 @@ def test_java_compiles_what_spark_generates(untended: str, spark: SparkSession) 
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue("orders")
     messages = kafkabus_spark.read(spark, untended, "orders")
-    for frame in (messages, messages.drop("application_properties"), messages.select("message_id", "body")):
-        query: Any = frame._jdf.queryExecution()
-        mode = frame.sparkSession._jvm.org.apache.spark.sql.execution.ExplainMode.fromString("codegen")  # type: ignore[union-attr]
-        sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", query.explainString(mode))]
+    java: Any = spark._jvm
+    mode = java.org.apache.spark.sql.execution.ExplainMode.fromString("codegen")
+    frames: list[Any] = [messages, messages.drop("application_properties"), messages.select("message_id", "body")]
+    for frame in frames:
+        code = frame._jdf.queryExecution().explainString(mode)
+        sizes = [int(size) for size in re.findall(r"maxMethodCodeSize:(\d+)", code)]
         assert sizes
         assert max(sizes) < COMPILED
