@@ -399,8 +399,9 @@ def _is_plain(text: Column) -> Column:
     return F.length(text) - F.length(F.translate(text, "{[", "")) == 1
 
 
-def parsed_properties(text: Column) -> Column:
-    """Return application properties as JSON and as a map of their values as written; null if they are not valid."""
+def parsed_properties(value: Column) -> Column:
+    """Return application properties, binary or string, as JSON and as a map of their values as written; null if not valid."""
+    text = _text(value)
 
     def is_valid(both: Column) -> Column:
         kinds = F.transform(F.map_values(parsed_object(both["json"], "variant")), F.schema_of_variant)

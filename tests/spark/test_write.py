@@ -250,6 +250,10 @@ BROKEN = {
     "kind": ("'data' AS body_type", "body_type 'data': choose 'sequence' or 'value'"),
     "json": ("'value' AS body_type", "body_type 'value' and a body that is not JSON"),
     "list": ("'[1]' AS application_properties_json", r"application properties \[1\]: this is no JSON object"),
+    "octets": (
+        "CAST(x'7B226E223A22FF227D' AS string) AS application_properties_json",
+        r"application properties .*: this is no JSON object",
+    ),
     "size": ("repeat('ü', 140000) AS subject", "it has 2800.. bytes, properties included: .* takes messages of 262144"),
 }
 """Columns that break a rule, and what is said of them."""
