@@ -195,8 +195,8 @@ def _read() -> dict[str, Column]:
         return F.struct(raw.alias("raw"), raw.alias("all"), *nothing)
 
     simple = F.when(F.col(_USUAL) & _is_plain(F.col(_JSON)), _simple_properties(F.col(_JSON)))
-    unusual = _with(F.transform("headers", _parsed), _of_unusual)
-    properties = _with(simple, lambda raw: F.when(raw.isNotNull(), of_usual(raw)).otherwise(unusual))
+    unusual = bind(F.transform("headers", _parsed), _of_unusual)
+    properties = bind(simple, lambda raw: F.when(raw.isNotNull(), of_usual(raw)).otherwise(unusual))
     return {
         _CLEAN: F.when(~F.col(_VALID), clean),
         _READ: F.when(~F.col(_USUAL) | F.col(_JSON).isNotNull(), properties),
@@ -217,7 +217,7 @@ def _parsed(header: Column) -> Column:
             own.alias("own"),
         )
 
-    return _with(_text(header["value"]), parsed)
+    return bind(_text(header["value"]), parsed)
 
 
 def _of_unusual(headers: Column) -> Column:
@@ -242,7 +242,7 @@ def _of_unusual(headers: Column) -> Column:
         )
 
     foreign = F.filter(headers, lambda header: ~is_ours(header))
-    return _with(F.struct(last(h.APPLICATION_PROPERTIES, "own").alias("own"), foreign.alias("foreign")), both)
+    return bind(F.struct(last(h.APPLICATION_PROPERTIES, "own").alias("own"), foreign.alias("foreign")), both)
 
 
 def _clean() -> dict[str, Column]:
@@ -385,11 +385,10 @@ def _only_if(value: Column, condition: Callable[[Column], Column]) -> Column:
     return F.get(F.filter(F.array(value), condition), F.lit(0))
 
 
-def _with(value: Column, use: Callable[[Column], Column]) -> Column:
+def bind(value: Column, use: Callable[[Column], Column]) -> Column:
     """Return what a function makes of a value, which Spark computes once, however often the function uses it.
 
-    Spark interprets the expression, for which it generates no code: that keeps the programs of tasks short, and is right for
-    what few records need.
+    Spark interprets the expression, and generates no code for it, which keeps the programs of tasks short.
     """
     return F.get(F.transform(F.array(value), use), F.lit(0))
 
@@ -429,9 +428,9 @@ def _all_properties(own: Column, foreign: Column) -> Column:
     def merged(texts: Column) -> Column:
         names = F.map_keys(texts)
         simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
-        return F.when(simple, texts).otherwise(_with(F.concat(shown, F.map_entries(texts)), _last_of_each))
+        return F.when(simple, texts).otherwise(bind(F.concat(shown, F.map_entries(texts)), _last_of_each))
 
-    return _with(F.coalesce(_own_properties(own), _no_properties()), merged)
+    return bind(F.coalesce(_own_properties(own), _no_properties()), merged)
 
 
 def _no_properties() -> Column:

@@ -25,6 +25,7 @@ from kafkabus_spark.columns import (
     YEAR_ONE,
     YEAR_TEN_THOUSAND,
     base64,
+    bind,
     is_tagged,
     last_value,
     parsed_object,
@@ -291,8 +292,7 @@ def _properties_as_read() -> Column:
 
         return _members(F.map_entries(PROPERTIES), member)
 
-    # A transform of one element binds the maps to a name, so that Spark computes them once.
-    return F.get(F.transform(F.array(read), again), F.lit(0))
+    return bind(read, again)
 
 
 def _members(entries: Column, encode: Callable[[Column], Column]) -> Column:

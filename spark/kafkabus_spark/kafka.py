@@ -297,9 +297,10 @@ def _ask(
     except Py4JJavaError as error:
         if _UNKNOWN_TOPIC in str(error.java_exception):
             return None
+        cause = _root_cause(error)
         raise NamespaceUnreachableError(
             f"Kafka at {location.bootstrap_servers} does not answer for namespace {location.namespace!r}: "
-            f"{_root_cause(error)}. {_remedy(error)}"
+            f"{cause}. {_remedy(cause)}"
         ) from error
 
 
@@ -311,8 +312,8 @@ def _root_cause(error: Py4JJavaError) -> str:
     return str(cause.toString())
 
 
-def _remedy(error: Py4JJavaError) -> str:
-    if "PBES2" in _root_cause(error):
+def _remedy(cause: str) -> str:
+    if "PBES2" in cause:
         return (
             "Kafka's Java client cannot read the key that KafkaSslKeyLocation names, because of how its password encrypts it: "
             "give a key without a password, or a file in PKCS#12 by kafka_options= with 'ssl.keystore.type', "

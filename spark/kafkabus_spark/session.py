@@ -32,6 +32,11 @@ _RESOLVED_ELSEWHERE: Final = (
     "spark.jars.excludes",
 )
 """Settings with which Ivy finds other files for the same packages."""
+_FORGETTING: Final = {
+    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
+    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
+}
+"""How long Spark keeps records that it fetched and did not need; by default 5 minutes, and 50 jobs may fill a gigabyte."""
 _STDERR: Final = 2
 """The file descriptor of standard error, which Java inherits even if ``sys.stderr`` was replaced."""
 
@@ -39,13 +44,6 @@ _STDERR: Final = 2
 def connector_package() -> str:
     """Return the Maven coordinates of the Kafka connector that belongs to the installed pyspark."""
     return f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-
-
-_FORGETTING: Final = {
-    "spark.kafka.consumer.fetchedData.cache.timeout": "10s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "10s",
-}
-"""How long Spark keeps records that it fetched and did not need; by default 5 minutes, and 50 jobs may fill a gigabyte."""
 
 
 def session(

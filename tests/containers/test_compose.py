@@ -17,7 +17,7 @@ from tests.ports import free_ports
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
 
-PATIENCE_S = 120
+PATIENCE_S = 60
 NAMESPACE = "shop"
 
 

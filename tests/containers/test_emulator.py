@@ -102,7 +102,7 @@ def test_a_stopped_container_ends_in_order(emulator_image: str) -> None:
 def test_a_container_that_cannot_start_says_why(
     emulator_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error shows the mistake, even if the container ends while it is asked; nothing is left of the container."""
+    """The error shows the mistake, even if the container ends while it is asked, at once; nothing is left of it."""
 
     def ask_late(container: KafkabusContainer, command: list[str]) -> BytesExecResult:
         container.get_wrapped_container().wait()

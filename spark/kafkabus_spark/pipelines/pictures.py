@@ -80,7 +80,8 @@ def draw_session_history(rows: Sequence[Row], path: Path, title: str) -> None:
     panels[1].axhline(1, color=_INK, linewidth=0.8, linestyle=(0, (4, 3)))
     panels[1].set_title("largest session, times the mean of all", loc="left", color=_INK, fontsize=11)
     for panel in panels:
-        _plain(panel)
+        _open(panel)
+        _ruled(panel)
     _label_times(panels[1], [row["time"] for row in rows])
     _save(figure, path)
 
@@ -128,21 +129,25 @@ def draw_reconciliation(rows: Sequence[Row], path: Path, title: str) -> None:
     panel.set_xticks(numbers)
     panel.set_xlabel("partition")
     panel.set_ylabel("messages")
-    _plain(panel)
+    _ruled(panel)
     _save(figure, path)
 
 
 def _panel(size: tuple[float, float], title: str) -> tuple[Any, Any]:
     figure, panel = plt.subplots(figsize=size, layout="constrained")
     figure.suptitle(title, color=_INK, fontsize=13)
-    for side in ("top", "right"):
-        panel.spines[side].set_visible(False)
+    _open(panel)
     return figure, panel
 
 
-def _plain(panel: Any) -> None:
+def _open(panel: Any) -> None:
+    """Leave out the lines above and to the right."""
     for side in ("top", "right"):
         panel.spines[side].set_visible(False)
+
+
+def _ruled(panel: Any) -> None:
+    """Draw lines across for some of the numbers."""
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.yaxis.set_major_formatter(FuncFormatter(_readable))
     panel.grid(axis="y", color=_GRID, linewidth=0.8)
