@@ -293,6 +293,10 @@ class AmqpClient:
         """Cut the connection off, without a word."""
         self._writer.transport.abort()
 
+    def pause_reading(self) -> None:
+        """Read nothing more."""
+        self._writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is the reader's as well
+
     async def _log_in(self) -> None:
         mechanism, response = self._login
         self.raw(SASL_HEADER)

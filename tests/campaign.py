@@ -106,7 +106,7 @@ class Ground:
         return session
 
 
-DescriptionLock = Callable[[Ground, int, Tally], None]
+Turn = Callable[[Ground, int, Tally], None]
 """One turn of a flow with a seed; a failed turn raises an exception."""
 
 
@@ -186,7 +186,7 @@ def make_rules_up(_ground: Ground, number: int, tally: Tally) -> None:
     tally.runs += fuzz(number, seconds=FUZZED_FOR).total()
 
 
-FLOWS: dict[str, DescriptionLock] = {
+FLOWS: dict[str, Turn] = {
     **{
         f"kill {flow}{' in sessions' if sessions else ''}": partial(kill_parties, sessions, flow)
         for sessions, flow in (*kill.CASES, *kill.MORE_CASES)

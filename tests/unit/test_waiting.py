@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -12,9 +14,15 @@ from confluent_kafka import Message, Producer
 from kafkabus._async.compat import Bell, Pool
 from kafkabus._async.kafka.compat import Deliveries
 from kafkabus._kafka.delivery_reports import DeliveryReports
+from kafkabus._sync.compat import Pool as BlockingPool
+from kafkabus._sync.kafka.compat import Deliveries as BlockingDeliveries
 
 STEPS = range(6)
 """How many turns of the loop pass between the event and the cancellation."""
+
+
+def unconnected_producer() -> Producer:
+    return Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
 
 
 async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], object], turns: int) -> bool:
@@ -43,7 +51,7 @@ async def test_a_bell_that_rings_hides_no_cancellation() -> None:
 async def test_an_acknowledgement_hides_no_cancellation() -> None:
     """A sender does not hide one, either."""
     pool = Pool("waiting")
-    producer = Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    producer = unconnected_producer()
     for turns in STEPS:
         reports = DeliveryReports(1)
         deliveries = Deliveries(producer, pool)
@@ -56,6 +64,31 @@ async def test_an_acknowledgement_hides_no_cancellation() -> None:
 
         assert await cancelled_after(waiting, acknowledge, turns)
     await pool.close()
+
+
+@pytest.mark.asyncio
+async def test_tasks_do_not_wait_for_a_closed_producer(caplog: pytest.LogCaptureFixture) -> None:
+    """A client may be closed while tasks wait for acknowledgements, or before a thread has begun to serve these."""
+    pool = Pool("waiting")
+    deliveries = Deliveries(unconnected_producer(), pool)
+    waiting = [asyncio.create_task(deliveries.wait(DeliveryReports(1), 600)) for _ in range(3)]
+    await asyncio.sleep(0)
+    deliveries.close()
+    assert await asyncio.gather(*waiting) == [False] * 3
+    assert not await deliveries.wait(DeliveryReports(1), 600)
+    await pool.close()
+    gc.collect()
+    assert not caplog.records
+
+
+def test_threads_do_not_wait_for_a_closed_producer() -> None:
+    """Not one of them, whichever of them serves the others."""
+    deliveries = BlockingDeliveries(unconnected_producer(), BlockingPool("waiting"))
+    with ThreadPoolExecutor(3) as threads:
+        waiting = [threads.submit(deliveries.wait, DeliveryReports(1), 600) for _ in range(3)]
+        deliveries.close()
+        assert [one.result() for one in waiting] == [False] * 3
+    assert not deliveries.wait(DeliveryReports(1), 600)
 
 
 @pytest.mark.asyncio

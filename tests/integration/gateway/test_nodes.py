@@ -29,6 +29,7 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
 )
 from kafkabus.gateway.claims import Policies, Policy, Right
+from kafkabus.gateway.server import peer as peers
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.receivers import LOCKED_UNTIL, SESSION_FILTER, TIMEOUT, ReceiverNode
@@ -958,6 +959,33 @@ async def test_a_silent_peer_is_let_go(namespace: InMemoryNamespace) -> None:
             assert silent.closed is not None
             assert silent.closed.condition == c.RESOURCE_LIMIT_EXCEEDED
         assert gateway.peers == set()
+
+
+@pytest.mark.parametrize("idle_ms", [200, 60_000])
+async def test_a_client_that_does_not_read_the_end_is_cut_off(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, idle_ms: int
+) -> None:
+    """One that has fallen silent, and one that breaks a rule; what was sent to it would else wait in the gateway for ever."""
+    monkeypatch.setattr(peers, "CLOSED_WITHIN", 0.1)
+    async with Gateway(namespace.connection_string, GatewaySettings(limits=Limits(idle_ms=idle_ms))) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port) as sending:
+            sender = await sending.sender("q")
+            for _ in range(60):
+                await sender.send(message(b"x" * 250_000))
+        async with AmqpClient(port) as stuck:
+            receiver = await stuck.receiver("q")
+            (peer,) = gateway.peers
+            stuck.pause_reading()
+            receiver.grant(60)
+            while peer.can_write.is_set():  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            if idle_ms > 200:
+                stuck.raw(b"\x00\x00\x00\x10\x02\x00\x00\x00rubbish!")
+            while gateway.peers:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            stuck.abort()
+            await stuck.until(lambda: stuck.closed is not None)
 
 
 async def test_a_gateway_takes_so_many_connections(namespace: InMemoryNamespace) -> None:

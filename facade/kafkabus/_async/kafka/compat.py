@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 
 from confluent_kafka import Producer
 
 from kafkabus._async.compat import Pool
+from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.delivery_reports import SERVE_SLICE, DeliveryReports
 
 
@@ -15,19 +17,23 @@ class Deliveries:
     """Serves a producer's acknowledgements while a task waits for any: one pool thread for all tasks.
 
     Args:
-        producer: The producer that the records were given to; `CLOSED` once it was closed.
+        producer: The producer that the records were given to.
         pool: Threads for blocking calls.
     """
 
     def __init__(self, producer: Producer, pool: Pool) -> None:
-        self.producer = producer
+        self._producer = producer
         self._pool = pool
         self._guard = threading.Lock()
-        self._waiting = 0
+        self._waiting: set[Callable[[], object]] = set()
         self._serving = False
 
     async def wait(self, reports: DeliveryReports, timeout: float) -> bool:
-        """Wait until each record of the reports was acknowledged or given up; return False if time ran out first."""
+        """Wait until each record of the reports was acknowledged or given up.
+
+        Returns:
+            Whether that is so; it is not if time ran out first, or the producer was closed.
+        """
         loop = asyncio.get_running_loop()
         arrived = loop.create_future()
 
@@ -35,9 +41,14 @@ class Deliveries:
             if not arrived.done():
                 arrived.set_result(None)
 
-        reports.when_done(lambda: loop.call_soon_threadsafe(arrive))
+        def wake() -> None:
+            loop.call_soon_threadsafe(arrive)
+
+        reports.when_done(wake)
         with self._guard:
-            self._waiting += 1
+            if self._producer is CLOSED:
+                return reports.done
+            self._waiting.add(wake)
             serve = not self._serving
             self._serving = True
         if serve:
@@ -47,13 +58,22 @@ class Deliveries:
             await asyncio.wait([arrived], timeout=timeout)
         finally:
             with self._guard:
-                self._waiting -= 1
+                self._waiting.discard(wake)
         return reports.done
 
     def _serve(self) -> None:
         while True:
-            self.producer.flush(SERVE_SLICE)
             with self._guard:
-                if not self._waiting:
+                producer = self._producer
+                if not self._waiting or producer is CLOSED:
                     self._serving = False
                     return
+            producer.flush(SERVE_SLICE)
+
+    def close(self) -> None:
+        """Let the producer go; tasks that wait wait no longer."""
+        with self._guard:
+            self._producer = CLOSED
+            waiting = list(self._waiting)
+        for wake in waiting:
+            wake()

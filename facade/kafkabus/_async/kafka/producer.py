@@ -139,4 +139,5 @@ class RecordProducer:
 
     def _end(self) -> None:
         self._producer.flush(10.0)
-        self._producer = self._deliveries.producer = CLOSED
+        self._producer = CLOSED
+        self._deliveries.close()

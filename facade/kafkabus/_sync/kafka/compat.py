@@ -8,6 +8,7 @@ from collections import deque
 
 from confluent_kafka import Producer
 
+from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.delivery_reports import SERVE_SLICE, DeliveryReports
 from kafkabus._sync.compat import Pool
 
@@ -18,27 +19,31 @@ class Deliveries:
     A thread that sends alone so pays for no change of threads.
 
     Args:
-        producer: The producer that the records were given to; `CLOSED` once it was closed.
+        producer: The producer that the records were given to.
         pool: Not used here.
     """
 
     def __init__(self, producer: Producer, pool: Pool) -> None:  # noqa: ARG002 - the twin needs it
-        self.producer = producer
+        self._producer = producer
         self._turn = threading.Lock()
         self._waiting: deque[threading.Event] = deque()
 
     def wait(self, reports: DeliveryReports, timeout: float) -> bool:
-        """Wait until each record of the reports was acknowledged or given up; return False if time ran out first."""
+        """Wait until each record of the reports was acknowledged or given up.
+
+        Returns:
+            Whether that is so; it is not if time ran out first, or the producer was closed.
+        """
         deadline = time.monotonic() + timeout
         while not reports.done:
-            left = deadline - time.monotonic()
-            if left <= 0:
+            producer, left = self._producer, deadline - time.monotonic()
+            if left <= 0 or producer is CLOSED:
                 # A thread that handed the turn over to this one relies on it being taken.
                 self._hand_over()
                 return False
             if self._turn.acquire(blocking=False):
                 try:
-                    self.producer.flush(min(SERVE_SLICE, left))
+                    producer.flush(min(SERVE_SLICE, left))
                 finally:
                     self._turn.release()
                     self._hand_over()
@@ -61,3 +66,8 @@ class Deliveries:
             if not wake.is_set():
                 wake.set()
                 return
+
+    def close(self) -> None:
+        """Let the producer go; threads that wait wait no longer."""
+        self._producer = CLOSED
+        self._hand_over()

@@ -98,6 +98,11 @@ class Connection:
         }
 
     @property
+    def is_closing(self) -> bool:
+        """Whether the connection is over, or will be with the peer's answer."""
+        return self._phase in {_Phase.CLOSING, _Phase.CLOSED}
+
+    @property
     def is_closed(self) -> bool:
         """Whether the connection is over."""
         return self._phase is _Phase.CLOSED

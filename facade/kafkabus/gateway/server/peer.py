@@ -45,7 +45,7 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 OPENED_WITHIN = 30.0
 """How long, in seconds, a client may take to open its connection."""
 CLOSED_WITHIN = 2.0
-"""How long, in seconds, a client may take to answer when its connection is closed."""
+"""How long, in seconds, a client may take to read what was sent, and to answer, when its connection is closed."""
 SHORTEST_HEARTBEAT = 0.5
 """The shortest time between frames that keep a connection alive, in seconds."""
 
@@ -107,6 +107,7 @@ class Peer(asyncio.BufferedProtocol):
         self._opening: dict[Link, asyncio.Task[None]] = {}
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
+        self._cut_off: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self.held_bytes = 0
         self._is_paused = False
@@ -149,8 +150,9 @@ class Peer(asyncio.BufferedProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
+        for timer in (self._alarm, self._cut_off):
+            if timer is not None:
+                timer.cancel()
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
         self.start(self._let_go())
@@ -160,7 +162,16 @@ class Peer(asyncio.BufferedProtocol):
         output = self.engine.take_output()
         if output and self._transport is not None and not self._transport.is_closing():
             self._transport.write(output)
-        if self.engine.is_closed and self._transport is not None:
+        if self.engine.is_closing:
+            self._close_socket(at_once=self.engine.is_closed)
+
+    def _close_socket(self, *, at_once: bool) -> None:
+        """Close the socket when all was sent, at once or when the client has answered; cut off a client that does neither."""
+        if self._transport is None:
+            return
+        if self._cut_off is None:
+            self._cut_off = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
+        if at_once:
             self._transport.close()
 
     def flush_soon(self) -> None:
@@ -205,8 +216,7 @@ class Peer(asyncio.BufferedProtocol):
                 )
             )
             self.flush()
-            if self._transport is not None:
-                self._transport.close()
+            self._close_socket(at_once=True)
             return
         self.engine.heartbeat()
         self.flush()
