@@ -27,8 +27,7 @@ def spark_decode(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """
     # Imported here because Spark takes seconds to import, and the other rows do not need it.
     from kafkabus_spark import read, session, stop
-    from kafkabus_spark.kafka import load_records
-    from kafkabus_spark.reader import FETCHING
+    from kafkabus_spark.kafka import FETCHING, load_records
 
     count = scale.count(_MESSAGES)
     with bench.queue(count) as queue:

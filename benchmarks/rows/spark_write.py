@@ -10,7 +10,7 @@ from benchmarks.rounds import Scale, interleave, rate
 from benchmarks.workbench import BODY, PARTITIONS, Workbench
 from kafkabus.embedded.java import spark_java_home
 
-_MESSAGES = 200_000
+_MESSAGES = 400_000
 
 
 def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:

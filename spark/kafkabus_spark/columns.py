@@ -122,26 +122,29 @@ def decoded(
     steps = prepared(source)
     if wanted is not None:
         steps = filterable(steps, wanted.system, default_time_to_live).where(F.expr(wanted.predicate))
-    return steps.select(*_built(source.sparkSession, _columns, default_time_to_live, expires), *also)
+    return steps.select(*built(source.sparkSession, _columns, default_time_to_live, expires), *also)
 
 
 def prepared(source: DataFrame) -> DataFrame:
     """Return a Kafka source with the additional columns that the entity's columns and filters are computed from."""
     spark = source.sparkSession
     for step in (_seen, _looked_up, _numbers, _told_apart, _read, _clean, _names):
-        source = source.withColumns(_built(spark, step))
+        source = source.withColumns(built(spark, step))
     return source
 
 
 T = TypeVar("T")
-_expressions: WeakKeyDictionary[SparkSession, dict[object, Any]] = WeakKeyDictionary()
+_MOST_BUILT: Final = 100
+_built: WeakKeyDictionary[SparkSession, dict[object, Any]] = WeakKeyDictionary()
 
 
-def _built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -> T:
+def built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -> T:
     """Return the expressions that a function builds; it is called once in a session, as it calls Java thousands of times."""
-    known = _expressions.setdefault(spark, {})
+    known = _built.setdefault(spark, {})
     key = build, *arguments
     if key not in known:
+        if len(known) >= _MOST_BUILT:
+            del known[next(iter(known))]
         known[key] = build(*arguments)
     found: T = known[key]
     return found

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F
 
-from kafkabus_spark.kafka import SparkLocation, connector_options, load_records
+from kafkabus_spark.kafka import FETCHING, SparkLocation, connector_options, load_records
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -40,4 +40,4 @@ def latest_records(spark: SparkSession, location: SparkLocation, topic: str, wan
 
 
 def _records(spark: SparkSession, location: SparkLocation, topic: str) -> DataFrame:
-    return load_records(spark, connector_options(location) | {"subscribe": topic})
+    return load_records(spark, connector_options(location, FETCHING) | {"subscribe": topic})

@@ -7,7 +7,8 @@ The rules are those of ``kafkabus.ServiceBusMessage`` and of its sender, and the
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ from kafkabus_spark.columns import (
     YEAR_TEN_THOUSAND,
     base64,
     bind,
+    built,
     is_tagged,
     last_value,
     parsed_object,
@@ -64,6 +66,8 @@ SINK: Final = {name: f"_sink_{name}" for name in ("key", "value", "headers", "pa
 
 _IDENTIFIERS: Final = (MESSAGE_ID, SESSION_ID, PARTITION_KEY, "reply_to_session_id")
 _OWN: Final = "_own_"
+_ID: Final = f"{_OWN}{MESSAGE_ID}"
+_ID_DIGITS: Final = 32
 _DAY: Final = timedelta(days=1) // timedelta(microseconds=1)
 _SHOWN: Final = 80
 
@@ -161,23 +165,27 @@ def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
         messages: The messages, whose columns ``check_columns`` has checked.
         rules: The entity's rules for them.
     """
-    types = {field.name.lower(): field.dataType for field in messages.schema.fields}
-    own = {name: column for name, column in _values(types).items() if column is not None}
-    steps = messages.withColumns({f"{_OWN}{name}": column for name, column in own.items()})
-    values = {
-        header: F.col(f"{_OWN}{name}").cast("string").cast("binary") for name, header in _HEADERS.items() if name in own
-    }
+    types = tuple((field.name.lower(), field.dataType) for field in messages.schema.fields)
+    own, records = built(messages.sparkSession, _expressions, types, rules)
+    steps = messages.withColumns(own)
+    message_id = F.coalesce(F.nullif(_own(MESSAGE_ID), F.lit("")), _new_id(name for name in own if name != _ID))
+    return steps.withColumn(_ID, message_id).withColumns(records)
+
+
+def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple[dict[str, Column], dict[str, Column]]:
+    """Return the columns of the values of a message's parts, and those that are made of these."""
+    kinds = dict(types)
+    own = {name: column for name, column in _values(kinds).items() if column is not None}
+    values = {header: _own(name).cast("string").cast("binary") for name, header in _HEADERS.items() if name in own}
     key = _effective_key(own, rules)
-    return steps.withColumns(
-        {
-            SINK["key"]: key,
-            SINK["value"]: F.col(f"{_OWN}{BODY}"),
-            SINK["headers"]: F.concat(*(_entry(header, value) for header, value in values.items())),
-            SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
-            PROBLEM: _problem(own, types, values, rules),
-            NAME: _name(types),
-        }
-    )
+    return {f"{_OWN}{name}": column for name, column in own.items()}, {
+        SINK["key"]: key,
+        SINK["value"]: _own(BODY),
+        SINK["headers"]: F.concat(*(_entry(header, value) for header, value in values.items())),
+        SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
+        PROBLEM: _problem(own, kinds, values, rules),
+        NAME: _name(kinds),
+    }
 
 
 _HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in {*TEXTS, "amqp"}} | {
@@ -190,14 +198,10 @@ _HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in 
 
 def _values(types: Mapping[str, T.DataType]) -> dict[str, Column | None]:
     """Return the values of a message's parts as its record holds them; None if the frame has no column for one."""
-    random_id = F.expr("replace(uuid(), '-', '')")
-    texts = {name: F.col(name) if name in types else None for name in TEXTS}
-    # An empty id is replaced: two messages with an empty id would be duplicates of each other.
-    given = texts[MESSAGE_ID]
-    texts[MESSAGE_ID] = random_id if given is None else F.coalesce(F.nullif(given, F.lit("")), random_id)
     return {
         BODY: F.col(BODY).cast("binary"),
-        **texts,
+        MESSAGE_ID: F.col(MESSAGE_ID) if MESSAGE_ID in types else F.lit(None).cast("string"),
+        **{name: F.col(name) if name in types else None for name in TEXTS if name != MESSAGE_ID},
         "amqp": _amqp() if HEADERS in types else None,
         TIME_TO_LIVE: _time_to_live(types[TIME_TO_LIVE]) if TIME_TO_LIVE in types else None,
         SCHEDULED: _milliseconds(F.col(SCHEDULED), types[SCHEDULED]) if SCHEDULED in types else None,
@@ -207,6 +211,21 @@ def _values(types: Mapping[str, T.DataType]) -> dict[str, Column | None]:
 
 def _own(name: str) -> Column:
     return F.col(f"{_OWN}{name}")
+
+
+def _new_id(others: Iterable[str]) -> Column:
+    """Return an id for a message that has none, or an empty one: two messages with an empty id would be duplicates.
+
+    A task that Spark repeats may get its rows in another order. An id that followed from a row's place alone, as ``uuid()``
+    does, would then go to another message, which an entity that detects duplicates would drop. And the seed of ``uuid()`` is
+    part of the generated code, which Spark would compile anew for each call.
+
+    Args:
+        others: The columns of the message's other values.
+    """
+    place = F.monotonically_increasing_id().cast("string")
+    digest = F.sha2(F.concat_ws("-", F.lit(uuid.uuid4().hex), place, F.xxhash64(*others).cast("string")), 256)
+    return F.left(digest, F.lit(_ID_DIGITS))
 
 
 def _effective_key(own: Mapping[str, Column], rules: Rules) -> Column:

@@ -35,6 +35,15 @@ KAFKA_SCHEMA: Final = (
 )
 """The schema of Spark's Kafka source, headers included."""
 
+FETCHING: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
+"""Fetch options of Kafka's client for Spark, which fetches only records that it knows to exist.
+
+After each poll Spark asks, on the same connection, for the begin and the end of the log. At the end of the log this request
+waits behind the fetch that the client has begun meanwhile: with Kafka's default of 500 ms, half a second in every task. Spark
+then seeks, which discards the records that were fetched but not polled: with Kafka's default of 500 records, half of each
+megabyte of small messages.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class SparkLocation(KafkaLocation):

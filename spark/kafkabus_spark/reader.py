@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from kafkabus_mapping.entities import FOREVER, SubscriptionDescription
 from kafkabus_mapping.names import (
@@ -19,6 +19,7 @@ from kafkabus_mapping.names import (
 from kafkabus_spark.columns import Choice, decoded
 from kafkabus_spark.descriptions import check_format, described, described_subscription
 from kafkabus_spark.kafka import (
+    FETCHING,
     KAFKA_SCHEMA,
     SparkLocation,
     check_connector,
@@ -33,15 +34,6 @@ from kafkabus_spark.subscriptions import choice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-FETCHING: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
-"""Fetch options of Kafka's client for Spark, which fetches only records that it knows to exist.
-
-After each poll Spark asks, on the same connection, for the begin and the end of the log. At the end of the log this request
-waits behind the fetch that the client has begun meanwhile: with Kafka's default of 500 ms, half a second in every task. Spark
-then seeks, which discards the records that were fetched but not polled: with Kafka's default of 500 records, half of each
-megabyte of small messages.
-"""
 
 
 def read(

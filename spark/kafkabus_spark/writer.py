@@ -209,10 +209,11 @@ def _refuse(broken: DataFrame, entity: str) -> None:
     Raises:
         MessageRuleError: There are some.
     """
-    first = broken.limit(NAMED).collect()
-    if not first:
+    # Unlike take, which looks at one partition after the other, count is one job over all of them.
+    count = broken.count()
+    if not count:
         return
-    count = len(first) if len(first) < NAMED else broken.count()
+    first = broken.take(NAMED)
     named = "; ".join(f"{row[NAME]}: {row[PROBLEM]}" for row in first)
     raise MessageRuleError(
         f"{count} {'row breaks' if count == 1 else 'rows break'} a rule of {entity!r}, and nothing was sent: {named}"

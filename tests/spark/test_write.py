@@ -25,7 +25,7 @@ from kafkabus_mapping.keys import effective_key, partition_of
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.properties import decode_properties
 from kafkabus_spark import writer
-from kafkabus_spark.encoding import check_columns
+from kafkabus_spark.encoding import SINK, Rules, check_columns, encoded
 from tests.queues import new_queue
 from tests.spark.kafka import StoredRecord, stored
 from tests.spark.marks import SPARK
@@ -380,6 +380,26 @@ def test_a_message_that_is_written_twice_is_a_duplicate(runtime: RunningNamespac
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         left = administration.get_queue_runtime_properties(queue)
     assert left.active_message_count == 0
+
+
+def test_an_id_that_is_made_up_does_not_go_to_another_message(spark: SparkSession, tmp_path: Path) -> None:
+    """A task that is repeated may get its rows in another order; an entity that detects duplicates would drop some of them."""
+    file = tmp_path / "bodies.txt"
+    rules = Rules("orders", 16, False, True, 262_144)
+
+    def ids(*bodies: str) -> dict[str, str]:
+        file.write_text("\n".join(bodies))
+        return {bytes(row["value"]).decode(): bytes(row["key"]).decode() for row in records.collect()}
+
+    file.write_text("a\nb\nc")
+    messages = spark.read.text(str(file)).select(F.col("value").alias("body"))
+    records = encoded(messages, rules).select(F.col(SINK["key"]).alias("key"), F.col(SINK["value"]).alias("value"))
+    first, again = ids("a", "b", "c"), ids("b", "c", "a")
+    assert len({*first.values(), *again.values()}) == 6
+    assert all(re.fullmatch("[0-9a-f]{32}", one) for one in first.values())
+    assert first == ids("a", "b", "c")
+    other = encoded(messages, rules).select(F.col(SINK["key"])).collect()
+    assert not {bytes(row[0]).decode() for row in other} & {*first.values()}
 
 
 def test_a_stream_writes_each_message_once(runtime: RunningNamespace, spark: SparkSession, tmp_path: Path) -> None:
