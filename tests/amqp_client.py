@@ -360,15 +360,8 @@ class AmqpClient:
     ) -> Link:
         """Attach a link on which messages come."""
         source = Source(address, filter=None if filters is None else dict(filters))
-        return await self.attach(
-            handle,
-            receives=True,
-            source=source,
-            target=Target("here"),
-            snd_settle_mode=1 if takes else 0,
-            rcv_settle_mode=0 if takes else 1,
-            **fields,
-        )
+        modes = {"snd_settle_mode": 1, "rcv_settle_mode": 0} if takes else {"snd_settle_mode": 0, "rcv_settle_mode": 1}
+        return await self.attach(handle, receives=True, source=source, target=Target("here"), **{**modes, **fields})
 
     async def coordinator(self, handle: int = 2) -> Link:
         """Attach a link that controls transactions."""
