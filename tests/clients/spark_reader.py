@@ -55,7 +55,9 @@ def forms(spark: SparkSession, connection: str, queue: str) -> dict[str, dict[st
         *("message_id", "correlation_id", "partition_key", "time_to_live", "body", "body_type"),
         *("application_properties_json", *_TEXTS.values()),
     )
-    amqp = functions.element_at(functions.filter("headers", lambda one: one["key"] == headers.AMQP), 1)["value"]
+    amqp = functions.try_element_at(
+        functions.filter("headers", lambda one: one["key"] == headers.AMQP), functions.lit(1)
+    )["value"]
     rows = read(spark, connection, queue).select(*columns, amqp.alias("amqp")).collect()
     return {row["message_id"]: _form(row) for row in rows}
 
@@ -83,7 +85,8 @@ def _form(row: Row) -> dict[str, Any]:
         "properties": {
             "message-id": _typed(properties.get("message_id", row["message_id"])),
             "correlation-id": _or_none(properties.get("correlation_id", row["correlation_id"])),
-            "user-id": _or_none(properties.get("user_id")),
+            # Java's SDK sends an empty one for none.
+            "user-id": _or_none(properties.get("user_id") or None),
             "content-encoding": properties.get("content_encoding"),
             **{name: row[column] for name, column in _TEXTS.items()},
         },

@@ -29,6 +29,7 @@ from tests.clients.comparison import differences
 from tests.clients.programs import Program, install_python, own_program, programs
 from tests.ports import free_ports
 from tests.servers import scratch_folder
+from tests.spark.marks import UNCLOSED_SOCKETS
 
 # A program runs all of its checks before the first of its tests ends: each may wait for a lock to end.
 pytestmark = pytest.mark.timeout(900)
@@ -165,6 +166,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 
 @pytest.mark.clients
+@pytest.mark.filterwarnings(UNCLOSED_SOCKETS)
 @pytest.mark.parametrize("sender", TYPED, ids=lambda program: program.name)
 def test_spark_reads_a_message_with_its_types(addresses: Addresses, sender: Program, spark: SparkSession) -> None:
     """A message that any SDK sends is the same for Spark, as far as the SDK shows the types of values."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import re
 import shutil
@@ -277,6 +278,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
+    # A client that goes on although the gateway has closed its connection is what is wanted.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     amqp, http = free_ports(2)
     data = scratch_folder()
     try:
