@@ -697,6 +697,19 @@ async def test_messages_are_settled_by_their_tokens_on_any_connection(
         assert await operation(other, name, body) == (410, c.MESSAGE_LOCK_LOST)
 
 
+async def test_a_token_of_a_lost_session_is_answered_with_the_loss_of_the_session(
+    client: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """A link is detached when its session's lock ends, and its client settles by token from then on."""
+    await (await client.sender("s")).send(message("x", properties={"group_id": "A"}))
+    receiver = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    (came,) = await received(receiver)
+    namespace.advance(61)
+    tokens = Array([uuid.UUID(bytes_le=came.tag)])
+    body = {"lock-tokens": tokens, "disposition-status": "completed", "session-id": "A"}
+    assert await operation(client, "update-disposition", body, "s") == (410, c.SESSION_LOCK_LOST)
+
+
 async def test_messages_are_peeked_in_order(client: AmqpClient) -> None:
     """From a number on; none is an answer of its own."""
     sender = await client.sender("q")

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kafkabus._async.receiving.peek import MessagePeeker
+from kafkabus._async.receiving.session_reader import lock_lost
+from kafkabus._core.exceptions import MessageLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
@@ -182,7 +184,13 @@ class ManagementNode(RequestNode):
         transaction = None if request.transaction is None else self.peer.transactions.find(request.transaction)
         gateway = self.peer.gateway
         entity = await gateway.entity(self._path)
-        await settlement.apply(gateway.context, entity, self._receiver(), messages, transaction)
+        try:
+            await settlement.apply(gateway.context, entity, self._receiver(), messages, transaction)
+        except MessageLockLostError as error:
+            if not entity.has_sessions:
+                raise
+            # As over a link of the session: its lock is that of its messages.
+            raise lock_lost(body.get("session-id"), self._path, error) from error
         return 200, None
 
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
