@@ -135,6 +135,7 @@ def prepared(source: DataFrame) -> DataFrame:
 
 T = TypeVar("T")
 _MOST_BUILT: Final = 100
+"""How many sets of expressions a session keeps, as each holds objects in Java."""
 _built: WeakKeyDictionary[SparkSession, dict[object, Any]] = WeakKeyDictionary()
 
 

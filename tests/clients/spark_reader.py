@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from pyspark.sql import Row, SparkSession, functions
+from pyspark.sql import Row, SparkSession
 
 from kafkabus_mapping import headers
 from kafkabus_mapping.amqp import types
 from kafkabus_mapping.properties import decode_properties, decode_value
 from kafkabus_spark import read
+from kafkabus_spark.columns import last_value
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NAMES: Mapping[type[Any], str] = {
@@ -55,10 +56,8 @@ def forms(spark: SparkSession, connection: str, queue: str) -> dict[str, dict[st
         *("message_id", "correlation_id", "partition_key", "time_to_live", "body", "body_type"),
         *("application_properties_json", *_TEXTS.values()),
     )
-    amqp = functions.try_element_at(
-        functions.filter("headers", lambda one: one["key"] == headers.AMQP), functions.lit(1)
-    )["value"]
-    rows = read(spark, connection, queue).select(*columns, amqp.alias("amqp")).collect()
+    amqp = last_value(headers.AMQP).alias("amqp")
+    rows = read(spark, connection, queue).select(*columns, amqp).collect()
     return {row["message_id"]: _form(row) for row in rows}
 
 

@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0)
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
-    # A client that goes on although the gateway has closed its connection is what is wanted.
+    # Clients go on although the gateway has closed their connections: asyncio warns of that each time.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     amqp, http = free_ports(2)
     data = scratch_folder()

@@ -82,7 +82,7 @@ async def test_tasks_do_not_wait_for_a_closed_producer(caplog: pytest.LogCapture
 
 
 def test_threads_do_not_wait_for_a_closed_producer() -> None:
-    """Not one of them, whichever of them serves the others."""
+    """All of them return, also the one that serves the others."""
     deliveries = BlockingDeliveries(unconnected_producer(), BlockingPool("waiting"))
     with ThreadPoolExecutor(3) as threads:
         waiting = [threads.submit(deliveries.wait, DeliveryReports(1), 600) for _ in range(3)]

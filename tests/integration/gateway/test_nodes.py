@@ -978,7 +978,7 @@ async def test_a_silent_peer_is_let_go(namespace: InMemoryNamespace) -> None:
 async def test_a_client_that_does_not_read_the_end_is_cut_off(
     namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, idle_ms: int
 ) -> None:
-    """One that has fallen silent, and one that breaks a rule; what was sent to it would else wait in the gateway for ever."""
+    """A silent client, and one that breaks a rule: messages that were sent to it would stay in the gateway for ever."""
     monkeypatch.setattr(peers, "CLOSED_WITHIN", 0.1)
     async with Gateway(namespace.connection_string, GatewaySettings(limits=Limits(idle_ms=idle_ms))) as gateway:
         port = await gateway.listen("127.0.0.1", 0)

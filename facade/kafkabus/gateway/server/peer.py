@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import uuid
 from collections.abc import Coroutine, Mapping
@@ -45,7 +44,7 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 OPENED_WITHIN = 30.0
 """How long, in seconds, a client may take to open its connection."""
 CLOSED_WITHIN = 2.0
-"""How long, in seconds, a client may take to read what was sent, and to answer, when its connection is closed."""
+"""How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
 SHORTEST_HEARTBEAT = 0.5
 """The shortest time between frames that keep a connection alive, in seconds."""
 
@@ -166,7 +165,7 @@ class Peer(asyncio.BufferedProtocol):
             self._close_socket(at_once=self.engine.is_closed)
 
     def _close_socket(self, *, at_once: bool) -> None:
-        """Close the socket when all was sent, at once or when the client has answered; cut off a client that does neither."""
+        """Close the socket when all bytes were sent, or when the client has answered; cut off a client that does neither."""
         if self._transport is None:
             return
         if self._cut_off is None:
@@ -366,11 +365,9 @@ class Peer(asyncio.BufferedProtocol):
             self.detach(link, AmqpError(DETACH_FORCED, "the gateway is stopped: connect again"))
         self.engine.close(AmqpError(CONNECTION_FORCED, "the gateway is stopped: connect again"))
         self.flush()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._gone.wait(), CLOSED_WITHIN)
-        if not self._gone.is_set():
-            self._transport.abort()
-            await self._gone.wait()
+        # Also if it was not open yet, so that there is nothing to answer.
+        self._close_socket(at_once=False)
+        await self._gone.wait()
 
 
 class BaseNode:
