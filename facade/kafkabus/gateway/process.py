@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafkabus._runtime.arenas import limit_arenas
 from kafkabus._runtime.ending import stop_on_signals
 from kafkabus._runtime.garbage import collect_rarely
+from kafkabus._runtime.memory import limit_arenas, returning_memory
 from kafkabus.gateway.administration import create_app
 from kafkabus.gateway.administration import serve as serve_http
 from kafkabus.gateway.announcement import Bound
@@ -90,7 +90,7 @@ async def serve(
     """
     limit_arenas()
     stop = stop_on_signals(LOGGER, "gateway", within=END_WITHIN, late=LATE)
-    async with running(connection_string, ports, settings) as bound:
+    async with running(connection_string, ports, settings) as bound, returning_memory():
         collect_rarely()
         LOGGER.info(
             "gateway_started host=%s amqp=%s tls=%s http=%s https=%s",

@@ -7,9 +7,9 @@ import logging
 from typing import TYPE_CHECKING
 
 from kafkabus._core.settings import Settings
-from kafkabus._runtime.arenas import limit_arenas
 from kafkabus._runtime.ending import stop_on_signals
 from kafkabus._runtime.garbage import collect_rarely
+from kafkabus._runtime.memory import limit_arenas
 from kafkabus.upkeep.service import Upkeep
 
 if TYPE_CHECKING:
