@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
@@ -18,7 +19,7 @@ from kafkabus_mapping.names import compacted_topic_name, split_subscription
 from kafkabus_mapping.namespaces import NamespaceDescription
 from kafkabus_spark.compacted import latest
 from kafkabus_spark.errors import EntityNotFoundError, NamespaceFormatError
-from kafkabus_spark.kafka import SparkLocation, has_topic
+from kafkabus_spark.kafka import SparkLocation, Version, version_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +46,9 @@ def check_format(spark: SparkSession, location: SparkLocation) -> None:
     if time.monotonic() - _checked.get(place, float("-inf")) < FORMAT_AGE:
         return
     # The topics of a namespace without entities may be a plain producer's.
-    if has_topic(spark, location, _topic(location)):
-        reason = unreadable(location.namespace, _stored(spark, location, _NAMESPACE).get(_NAMESPACE))
+    stored = _stored(spark, location, _NAMESPACE)
+    if stored is not None:
+        reason = unreadable(location.namespace, stored.get(_NAMESPACE))
         if reason is not None:
             raise NamespaceFormatError(reason)
     _checked[place] = time.monotonic()
@@ -85,8 +87,8 @@ def described(
         NamespaceUnreachableError: Kafka does not answer.
     """
     key = name.lower()
-    stored = _stored(spark, location, key, _NAMESPACE) if has_topic(spark, location, _topic(location)) else {}
-    if key not in stored:
+    stored = _stored(spark, location, key, _NAMESPACE)
+    if stored is None or key not in stored:
         raise _missing(location, name)
     found = read_description(stored[key])
     if _NAMESPACE in stored:
@@ -103,10 +105,40 @@ def _missing(location: SparkLocation, name: str) -> EntityNotFoundError:
     )
 
 
-def _stored(spark: SparkSession, location: SparkLocation, *keys: str) -> dict[str, str]:
-    """Return the descriptions that are stored under keys; without those that do not exist, or were deleted."""
-    found = latest(spark, location, _topic(location), F.col("key").isin(*keys))
-    return {key: text for key, (text, _) in found.items()}
+def _stored(spark: SparkSession, location: SparkLocation, *keys: str) -> dict[str, str] | None:
+    """Return the descriptions that are stored under keys, without those that do not exist; None if the namespace is new.
+
+    To read them takes a job of Spark's, which is saved if none was written since.
+    """
+    topic, place = _topic(location), (location.bootstrap_servers, location.namespace)
+    version = version_of(spark, location, topic)
+    if version is None:
+        return None
+    known = _known.get(place)
+    if known is None or known.version != version:
+        known = _known[place] = _Known(version, {})
+    missing = [key for key in keys if key not in known.texts]
+    if missing:
+        found = latest(spark, location, topic, F.col("key").isin(*missing))
+        known.texts.update({key: found[key][0] if key in found else None for key in missing})
+    return {key: text for key in keys if (text := known.texts[key]) is not None}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The descriptions of a namespace that were read.
+
+    Attributes:
+        version: The version of their topic before they were read.
+        texts: The descriptions by their keys; None for a key that has none.
+    """
+
+    version: Version
+    texts: dict[str, str | None]
+
+
+_known: dict[tuple[str, str], _Known] = {}
+"""By the address of Kafka and the name of the namespace."""
 
 
 def _topic(location: SparkLocation) -> str:

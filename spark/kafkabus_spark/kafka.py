@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime
@@ -206,6 +207,34 @@ def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
     found = _ask(spark, location, topic, lambda asked: str(asked.described.topicId().toString()), connect="")
     # Java writes ids in the alphabet for URLs, librdkafka in the other one.
     return (found or "").translate(_AS_LIBRDKAFKA)
+
+
+class Version(NamedTuple):
+    """What differs between two looks at a topic of one partition if it has changed meanwhile.
+
+    Attributes:
+        topic_id: The topic's id.
+        end: The offset behind its last record.
+    """
+
+    topic_id: str
+    end: int
+
+
+def version_of(spark: SparkSession, location: SparkLocation, topic: str) -> Version | None:
+    """Return the version of a topic of one partition; None if there is no such topic.
+
+    Through Spark Connect, which gives no access to the Java client, each version differs from the others.
+
+    Raises:
+        NamespaceUnreachableError: Kafka does not answer.
+    """
+
+    def look(asked: _Asked) -> Version:
+        (end,) = _listed(asked, lambda spec: spec.latest())
+        return Version(str(asked.described.topicId().toString()), end)
+
+    return _ask(spark, location, topic, look, connect=Version(uuid.uuid4().hex, 0))
 
 
 class LogPlaces(NamedTuple):

@@ -25,7 +25,9 @@ from kafkabus_mapping.keys import effective_key, partition_of
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.properties import decode_properties
 from kafkabus_spark import writer
+from kafkabus_spark.descriptions import described
 from kafkabus_spark.encoding import SINK, Rules, check_columns, encoded
+from kafkabus_spark.kafka import location_of
 from tests.queues import new_queue
 from tests.spark.kafka import StoredRecord, stored
 from tests.spark.marks import SPARK
@@ -348,6 +350,7 @@ def test_an_entity_that_takes_no_messages_is_named(runtime: RunningNamespace, sp
     """It is disabled, needs a session id that no row has, is a subscription, or does not exist."""
     connection, messages = runtime.connection_string, spark.sql("SELECT 'x' AS body")
     off, strict = new_queue(connection), new_queue(connection, requires_session=True)
+    kafkabus_spark.write(messages, connection, off)
     with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
         properties = administration.get_queue(off)
         properties.status = EntityStatus.SEND_DISABLED
@@ -360,6 +363,27 @@ def test_an_entity_that_takes_no_messages_is_named(runtime: RunningNamespace, sp
         kafkabus_spark.write(messages, connection, "t/Subscriptions/s")
     with pytest.raises(kafkabus_spark.EntityNotFoundError, match=r"no queue or topic 'nowhere'.*create_queue"):
         kafkabus_spark.write(messages, connection, "nowhere")
+
+
+def test_descriptions_are_read_again_if_one_was_written(untended: str, spark: SparkSession) -> None:
+    """Else a write looks up what it needs without a job of Spark's."""
+    location = location_of(untended, None)
+
+    def max_size(group: str) -> tuple[int, int]:
+        """Return a property of the queue, and how many jobs it took to look it up."""
+        spark.sparkContext.setJobGroup(group, group)
+        found, _ = described(spark, location, "orders")
+        return found.max_size_in_megabytes, len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
+
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        properties = administration.create_queue("orders", max_size_in_megabytes=1024)
+        try:
+            assert [max_size("first"), max_size("again")] == [(1024, 1), (1024, 0)]
+            properties.max_size_in_megabytes = 2048
+            administration.update_queue(properties)
+            assert [max_size("changed"), max_size("and again")] == [(2048, 1), (2048, 0)]
+        finally:
+            spark.sparkContext.setJobGroup("", "")
 
 
 def test_a_message_that_is_written_twice_is_a_duplicate(runtime: RunningNamespace, spark: SparkSession) -> None:
