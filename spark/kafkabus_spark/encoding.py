@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import reduce
+from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -59,6 +61,8 @@ READ_ONLY: Final = frozenset(
 
 PROBLEM: Final = "problem"
 """The column that tells which rule a message breaks; null if it breaks none."""
+DOUBT: Final = "_doubt"
+"""The column that tells whether a message may break a rule: it is true if one is broken, and rarely else."""
 NAME: Final = "_name"
 """The column by which an error names a message."""
 SINK: Final = {name: f"_sink_{name}" for name in ("key", "value", "headers", "partition")}
@@ -157,7 +161,9 @@ _PROPERTY_TYPES: Final = (
 
 
 def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
-    """Return messages with additional columns: those of Spark's Kafka sink (``SINK``), ``PROBLEM`` and ``NAME``.
+    """Return messages with additional columns: those of Spark's Kafka sink (``SINK``), ``PROBLEM``, ``DOUBT`` and ``NAME``.
+
+    ``DOUBT`` takes less time than ``PROBLEM``, for which Spark makes the JSON of the application properties.
 
     Each step is a projection of its own, because within one projection each use of a long expression is another copy of it.
 
@@ -178,12 +184,20 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
     own = {name: column for name, column in _values(kinds).items() if column is not None}
     values = {header: _own(name).cast("string").cast("binary") for name, header in _HEADERS.items() if name in own}
     key = _effective_key(own, rules)
+    problems = _problems(own, kinds, rules)
+    octets = {header: F.octet_length(_own(name).cast("string")) for name, header in _HEADERS.items() if name in own} | {
+        h.MESSAGE_ID: _octets_of_id(kinds)
+    }
+    size = _size(own, octets)
+    longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties()}) if _are_texts(kinds) else size
+    too_large = (size > rules.max_message_bytes, _said("it has ", size, _too_large(rules)))
     return {f"{_OWN}{name}": column for name, column in own.items()}, {
         SINK["key"]: key,
         SINK["value"]: _own(BODY),
         SINK["headers"]: F.concat(*(_entry(header, value) for header, value in values.items())),
         SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
-        PROBLEM: _problem(own, kinds, values, rules),
+        PROBLEM: F.coalesce(*(F.when(condition, said) for condition, said in (*problems, too_large))),
+        DOUBT: reduce(or_, (condition for condition, _ in problems), longest > rules.max_message_bytes),
         NAME: _name(kinds),
     }
 
@@ -379,10 +393,8 @@ def _isoformat(microseconds: Column) -> Column:
     return F.concat(day, F.lit("T"), clock, fraction, F.lit("+00:00"))
 
 
-def _problem(
-    own: Mapping[str, Column], types: Mapping[str, T.DataType], values: Mapping[str, Column], rules: Rules
-) -> Column:
-    """Return which rule a message breaks, with the value and the remedy; null if it breaks none."""
+def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules: Rules) -> list[tuple[Column, Column]]:
+    """Return the rules that a message may break, but for its size: conditions, and the value and the remedy."""
     found: list[tuple[Column, Column]] = []
     for name in (name for name in TEXTS if name in types):
         text = F.col(name)
@@ -390,7 +402,8 @@ def _problem(
         if name in _IDENTIFIERS:
             length = F.length(text)
             said = _said(f"{name} has ", length, f" characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
-            found.append((length > MAX_IDENTIFIER, said))
+            # To count characters takes longer.
+            found.append(((F.octet_length(text) > MAX_IDENTIFIER) & (length > MAX_IDENTIFIER), said))
     if {SESSION_ID, PARTITION_KEY} <= types.keys():
         session, key = F.col(SESSION_ID), F.col(PARTITION_KEY)
         said = _said(PARTITION_KEY + " '", key, "' differs from session_id '", session, "': ", _ALIKE)
@@ -414,14 +427,11 @@ def _problem(
         wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES)).isNull()
         said = _said("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
         found.append((wrong, said))
-    size = _size(own, values)
-    most = f" bytes, properties included: {rules.name!r} takes messages of {rules.max_message_bytes}; make it smaller"
-    found.append((size > rules.max_message_bytes, _said("it has ", size, most)))
-    (condition, said), *others = found
-    problem = F.when(condition, said)
-    for condition, said in others:
-        problem = problem.when(condition, said)
-    return problem
+    return found
+
+
+def _too_large(rules: Rules) -> str:
+    return f" bytes, properties included: {rules.name!r} takes messages of {rules.max_message_bytes}; make it smaller"
 
 
 _ALIKE: Final = "a session's messages share one partition; set both alike, or leave partition_key unset"
@@ -451,15 +461,40 @@ def _may_be_malformed(types: Mapping[str, T.DataType]) -> bool:
     return any(isinstance(value, T.VariantType) for value in values)
 
 
-def _size(own: Mapping[str, Column], values: Mapping[str, Column]) -> Column:
-    """Return a message's size as ``kafkabus_mapping.codec.record_size`` counts it."""
+def _size(own: Mapping[str, Column], octets: Mapping[str, Column]) -> Column:
+    """Return a message's size as ``kafkabus_mapping.codec.record_size`` counts it.
+
+    Args:
+        own: The values of the message's parts.
+        octets: The sizes of its headers' values, null for those that it does not have.
+    """
     keys = [F.nullif(_own(name), F.lit("")) for name in (SESSION_ID, PARTITION_KEY) if name in own]
-    size = F.coalesce(F.octet_length(_own(BODY)), F.lit(0))
+    size = F.coalesce(F.octet_length(_own(BODY)).cast("bigint"), F.lit(0))
     if keys:
         size = size + F.coalesce(F.octet_length(F.coalesce(*keys)), F.lit(0))
-    for header, value in values.items():
-        size = size + F.coalesce(F.octet_length(value) + len(header), F.lit(0))
+    for header, count in octets.items():
+        size = size + F.coalesce(count + len(header), F.lit(0))
     return size
+
+
+def _octets_of_id(types: Mapping[str, T.DataType]) -> Column:
+    """Return the size of a message's id; not by the id, whose making keeps Spark from leaving out steps."""
+    new = F.lit(_ID_DIGITS)
+    return F.coalesce(F.octet_length(F.nullif(MESSAGE_ID, F.lit(""))), new) if MESSAGE_ID in types else new
+
+
+def _are_texts(types: Mapping[str, T.DataType]) -> bool:
+    """Return whether application properties are a map of texts, of which the types are not told apart."""
+    kind = types.get(PROPERTIES)
+    return isinstance(kind, T.MapType) and isinstance(kind.valueType, T.StringType) and PROPERTIES_JSON not in types
+
+
+def _longest_properties() -> Column:
+    """Return the size that application properties have as JSON at the most; they are a map of texts."""
+    texts = F.array_join(F.map_keys(PROPERTIES), "", "null"), F.array_join(F.map_values(PROPERTIES), "", "null")
+    # A control character takes six bytes. Four quotes, a colon and a comma belong to each property.
+    octets = sum((F.octet_length(text).cast("bigint") for text in texts), F.lit(0)) * 6
+    return octets + F.size(PROPERTIES) * 6 + 2
 
 
 def _name(types: Mapping[str, T.DataType]) -> Column:

@@ -210,7 +210,7 @@ def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
 
 
 class Version(NamedTuple):
-    """What differs between two looks at a topic of one partition if it has changed meanwhile.
+    """The state of a topic of one partition; another one after each change.
 
     Attributes:
         topic_id: The topic's id.

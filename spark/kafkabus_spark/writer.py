@@ -12,6 +12,7 @@ from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_spark.descriptions import FORMAT_AGE, check_format, described
 from kafkabus_spark.encoding import (
+    DOUBT,
     NAME,
     PROBLEM,
     SESSION_ID,
@@ -186,7 +187,7 @@ def _send(
     steps = encoded(messages, rules)
     broken = F.col(PROBLEM).isNotNull()
     if rejected is None:
-        _refuse(steps.where(broken).select(NAME, PROBLEM), rules.name)
+        _refuse(steps, rules.name)
     else:
         rejected(steps.where(broken).select(*messages.columns, PROBLEM))
         steps = steps.where(~broken)
@@ -203,13 +204,17 @@ def _send(
     )
 
 
-def _refuse(broken: DataFrame, entity: str) -> None:
-    """Raise an error that names rows, if there are any.
+def _refuse(messages: DataFrame, entity: str) -> None:
+    """Raise an error that names the rows that break a rule, if there are any.
 
     Raises:
         MessageRuleError: There are some.
     """
-    # Unlike take, which looks at one partition after the other, count is one job over all of them.
+    # Unlike take, which looks at one partition after the other, count is one job over all of them. Of the steps, the first
+    # job needs few.
+    if not messages.where(DOUBT).count():
+        return
+    broken = messages.where(F.col(PROBLEM).isNotNull()).select(NAME, PROBLEM)
     count = broken.count()
     if not count:
         return

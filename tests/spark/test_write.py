@@ -26,7 +26,7 @@ from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.properties import decode_properties
 from kafkabus_spark import writer
 from kafkabus_spark.descriptions import described
-from kafkabus_spark.encoding import SINK, Rules, check_columns, encoded
+from kafkabus_spark.encoding import DOUBT, PROBLEM, SINK, Rules, check_columns, encoded
 from kafkabus_spark.kafka import location_of
 from tests.queues import new_queue
 from tests.spark.kafka import StoredRecord, stored
@@ -312,7 +312,7 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
     """A frame that has other rows each time may pass the check."""
     queue = new_queue(runtime.connection_string)
 
-    def pass_all(_broken: DataFrame, _entity: str) -> None:
+    def pass_all(_messages: DataFrame, _entity: str) -> None:
         """Find no row that breaks a rule."""
 
     monkeypatch.setattr(writer, "_refuse", pass_all)
@@ -320,6 +320,20 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
     with pytest.raises(PySparkException, match=r"message_id 'x+': message_id has 129 characters"):
         kafkabus_spark.write(messages, runtime.connection_string, queue)
     assert stored(runtime.bootstrap_servers, topic_name("tests", EntityPath(queue)), 1) == []
+
+
+def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
+    """Others are not, unless their properties are texts that JSON might write at greater length."""
+    rules = Rules("orders", 4, False, False, max_message_bytes=1000)
+    frames = [spark.sql(f"SELECT 'x' AS body, {columns}") for columns, _ in BROKEN.values()]
+    texts = "array(NULL, '', 'ab', 'ü€😀', '\"', '\\u0001', 'a\\u0008\\u000c\\n')"
+    large = f"SELECT repeat('x', CAST(pow(2, id % 10) AS int)) AS body, map(repeat(coalesce({texts}[id % 7], '?'), 9), "
+    frames += [spark.sql(f"{large} repeat({texts}[(id + 3) % 7], id)) AS application_properties FROM range(500)")]
+    rows = [row for frame in frames for row in encoded(frame, rules).select(DOUBT, PROBLEM).collect()]
+    broken = [row for row in rows if row[PROBLEM]]
+    assert len(broken) > len(BROKEN) + 50
+    assert all(row[DOUBT] for row in broken)
+    assert sum(bool(row[DOUBT]) for row in rows) < 2 * len(broken)
 
 
 @pytest.mark.parametrize(

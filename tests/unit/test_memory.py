@@ -16,7 +16,7 @@ BLOCKS, BLOCK_BYTES = 10_000, 4_000
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other libraries return memory by themselves, or cannot")
 def test_freed_memory_is_returned_to_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is freed below a block that is in use goes back, too."""
+    """Memory below a block that is in use is returned, too."""
     monkeypatch.setattr(memory, "RETURN_INTERVAL", 0.001)
     blocks = [bytes(BLOCK_BYTES) for _ in range(BLOCKS)]
     in_use = blocks[-1]
