@@ -1,4 +1,4 @@
-"""A server that agrees on TLS with each client, and then says nothing; its certificate is signed by itself."""
+"""A server that agrees on TLS with each client, and then says nothing."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from pathlib import Path
 
 from kafkabus.embedded.ports import HOST
 
-CERTIFICATE = Path(__file__).with_name("certificate.pem")
-"""A key of no other use, and a certificate of it for 127.0.0.1 that ends in 2126."""
-
 PATIENCE = 5.0
 
 
 @contextmanager
-def speaking_tls() -> Generator[int]:
-    """Run the server; yield its port."""
+def speaking_tls(certificate: Path) -> Generator[int]:
+    """Run the server with a certificate, in one file with its key; yield its port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(CERTIFICATE)
+    context.load_cert_chain(certificate)
     listener = socket.create_server((HOST, 0))
     thread = threading.Thread(target=_serve, args=(listener, context))
     thread.start()

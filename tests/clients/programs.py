@@ -97,7 +97,9 @@ def own_program() -> Program:
 def install() -> None:
     """Install all programs; what is there already is only brought up to date."""
     install_python()
-    _call(["npm", "install", "--no-audit", "--no-fund", "--prefer-offline"], _sources("javascript"))
+    _call(
+        ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--prefer-offline"], _sources("javascript")
+    )
     _call(["go", "build", "-o", "clients", "."], _sources("go"))
     _call(["mvn", "--batch-mode", "--quiet", "process-classes"], _sources("java"))
 
