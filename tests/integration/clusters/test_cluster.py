@@ -12,7 +12,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
-from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
@@ -74,9 +74,9 @@ class Load:
         self.done: Counter[str] = Counter()
         self._client, self._queue = client, queue
         self._ended = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._send, self._receive)]
-        for thread in self._threads:
-            thread.start()
+        self._sender, self._receiver = (threading.Thread(target=work) for work in (self._send, self._receive))
+        self._sender.start()
+        self._receiver.start()
 
     def _send(self) -> None:
         with self._client.get_queue_sender(self._queue) as sender:
@@ -87,11 +87,17 @@ class Load:
 
     def _receive(self) -> None:
         with self._client.get_queue_receiver(self._queue) as receiver:
+            # The sender may still be at its last batch when it is told to end.
+            while self._sender.is_alive():
+                self._complete(receiver)
             deadline = time.monotonic() + PATIENCE
-            while not self._ended.is_set() or (len(self.done) < len(self.sent) and time.monotonic() < deadline):
-                messages = receiver.receive_messages(100, max_wait_time=1)
-                receiver.complete_messages(messages)
-                self.done.update(map(str, messages))
+            while len(self.done) < len(self.sent) and time.monotonic() < deadline:
+                self._complete(receiver)
+
+    def _complete(self, receiver: ServiceBusReceiver) -> None:
+        messages = receiver.receive_messages(100, max_wait_time=1)
+        receiver.complete_messages(messages)
+        self.done.update(map(str, messages))
 
     def wait_for(self, count: int) -> None:
         """Wait until so many more messages were completed."""
@@ -103,8 +109,8 @@ class Load:
     def end(self) -> None:
         """End sending, and wait until all was received."""
         self._ended.set()
-        for thread in self._threads:
-            thread.join()
+        self._sender.join()
+        self._receiver.join()
 
 
 def test_slots_move_under_load(elsewhere: str, cluster: ClusterOfNodes) -> None:
