@@ -7,6 +7,15 @@ if find_spec("pyspark") is None:
         "kafkabus_spark needs pyspark, and it is not installed: pip install 'kafkabus[spark]'", name="pyspark"
     )
 
+import pyspark
+
+if int(pyspark.__version__.partition(".")[0]) < 4:
+    raise ImportError(
+        "kafkabus_spark needs Spark 4.0 or later, whose functions its columns are made of, and pyspark "
+        f"{pyspark.__version__} is installed: pip install 'kafkabus[spark]', or take a cluster with Spark 4",
+        name="pyspark",
+    )
+
 from kafkabus_spark.copying import replay, resubmit
 from kafkabus_spark.dead_letters import dead_letters
 from kafkabus_spark.errors import (

@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 from kafkabus_spark.errors import JavaNotFoundError
 
 SUITED_JAVA: Final = frozenset({17, 21})
-"""The Java versions that Spark 4.0 runs on."""
+"""The Java versions that Spark 4 runs on."""
 
 _TRUST_STORE: Final = Path("/etc/ssl/certs/java/cacerts")
 _STOP_PATIENCE_S: Final = 15.0

@@ -8,12 +8,14 @@ from datetime import date, datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
+import pyspark
 from pyspark.sql import functions as F
 
 from kafkabus_mapping.names import SubQueue
 from kafkabus_spark.columns import interval
 from kafkabus_spark.copying import AVAILABLE_NOW
 from kafkabus_spark.encoding import HEADERS, TIME_TO_LIVE, microseconds
+from kafkabus_spark.errors import SparkError
 from kafkabus_spark.reader import read_stream
 from kafkabus_spark.session import connector_package
 
@@ -31,8 +33,8 @@ _DONE: Final = "_SUCCESS"
 _LIVES: Final = "time_to_live_ms"
 FILE_BYTES: Final = 128 * 2**20
 """The size of merged files, in bytes."""
-DELTA_PACKAGE: Final = "io.delta:delta-spark_2.13:4.0.0"
-"""The Maven coordinates of Delta for Spark 4.0."""
+_DELTA_VERSIONS: Final = {"4.0": "4.0.0", "4.1": "4.1.0"}
+"""Delta's version by that of Spark."""
 
 
 class TableFormat(str, Enum):
@@ -179,9 +181,19 @@ def compact(
 
 
 def delta_settings() -> dict[str, str]:
-    """Return the settings of a session that reads and writes Delta tables; give them as ``session(config=…)``."""
+    """Return the settings of a session that reads and writes Delta tables; give them as ``session(config=…)``.
+
+    Raises:
+        SparkError: Delta's version for the installed pyspark is not known.
+    """
+    spark = ".".join(pyspark.__version__.split(".")[:2])
+    if spark not in _DELTA_VERSIONS:
+        raise SparkError(
+            f"Delta's version for Spark {spark} is not known to this version of kafkabus, which knows that for Spark "
+            f"{' and '.join(_DELTA_VERSIONS)}: give session(config=) the settings that Delta's own documentation names"
+        )
     return {
-        "spark.jars.packages": f"{connector_package()},{DELTA_PACKAGE}",
+        "spark.jars.packages": f"{connector_package()},io.delta:delta-spark_2.13:{_DELTA_VERSIONS[spark]}",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     }

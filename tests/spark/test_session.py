@@ -11,6 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from kafkabus_spark import SparkError, delta_settings
 from kafkabus_spark.session import _Packages, connector_package
 
 PACKAGES = "spark.jars.packages"
@@ -58,6 +59,19 @@ def test_ivy_looks_for_packages_that_are_not_known(index: Path, why: str) -> Non
     else:
         settings["spark.jars.ivy"] = "/elsewhere"
     assert _Packages(settings).settings() == settings
+
+
+def test_delta_is_of_the_version_for_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For a Spark whose Delta is not known, an error says what to do."""
+    monkeypatch.setattr(pyspark, "__version__", "4.1.3")
+    connector, delta = delta_settings()[PACKAGES].split(",")
+    assert (connector, delta) == (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+        "io.delta:delta-spark_2.13:4.1.0",
+    )
+    monkeypatch.setattr(pyspark, "__version__", "4.9.0")
+    with pytest.raises(SparkError, match=r"Delta's version for Spark 4\.9 is not known.*give session\(config=\)"):
+        delta_settings()
 
 
 @pytest.mark.spark

