@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 HOT_OVER: Final = 1.5
 """A partition is hot if it holds more than this many times the mean of all partitions."""
+_TOTAL: Final = "_total"
+_ROWS: Final = "_rows"
 
 
 def partition_report(
@@ -77,20 +79,23 @@ def partition_report(
     if partitions is not None:
         every = messages.sparkSession.range(partitions).select(F.col("id").cast("int").alias("partition_id"))
         by_partition = every.join(by_partition, "partition_id", "left").fillna(0, ["messages", "bytes", "keys"])
-    everywhere = Window.partitionBy(F.lit(0))
-    held = F.col("messages")
-    return by_partition.select(
-        "partition_id",
-        "messages",
-        "bytes",
-        "mean_value",
-        F.coalesce(F.try_divide(held, F.sum(held).over(everywhere)), F.lit(0.0)).alias("share"),
-        (held > F.avg(held).over(everywhere) * hot_over).alias("hot"),
-        "keys",
-        F.coalesce(
-            F.transform("top", lambda one: one["key"]), F.array().cast("array<struct<key:string,messages:bigint>>")
-        ).alias("top_keys"),
-    ).orderBy("partition_id")
+    held, total = F.col("messages"), F.col(_TOTAL)
+    return (
+        _beside_total(by_partition, "messages")
+        .select(
+            "partition_id",
+            "messages",
+            "bytes",
+            "mean_value",
+            F.coalesce(F.try_divide(held, total), F.lit(0.0)).alias("share"),
+            (held > total / F.col(_ROWS) * hot_over).alias("hot"),
+            "keys",
+            F.coalesce(
+                F.transform("top", lambda one: one["key"]), F.array().cast("array<struct<key:string,messages:bigint>>")
+            ).alias("top_keys"),
+        )
+        .orderBy("partition_id")
+    )
 
 
 def partition_history(
@@ -219,18 +224,21 @@ def dead_letter_report(dead: DataFrame) -> DataFrame:
         F.max_by("description", "dead_letters").alias("description"),
         F.min("example").alias("example"),
     )
-    share = F.col("dead_letters") / F.sum("dead_letters").over(Window.partitionBy(F.lit(0)))
-    return by_reason.select(
-        "reason",
-        "source",
-        "dead_letters",
-        share.alias("share"),
-        "first",
-        "last",
-        "descriptions",
-        "description",
-        "example",
-    ).orderBy(F.desc("dead_letters"), "reason", "source")
+    return (
+        _beside_total(by_reason, "dead_letters")
+        .select(
+            "reason",
+            "source",
+            "dead_letters",
+            (F.col("dead_letters") / F.col(_TOTAL)).alias("share"),
+            "first",
+            "last",
+            "descriptions",
+            "description",
+            "example",
+        )
+        .orderBy(F.desc("dead_letters"), "reason", "source")
+    )
 
 
 def _each_period(messages: DataFrame, every: str, time: Column | None, key: Column, name: str) -> GroupedData:
@@ -239,3 +247,14 @@ def _each_period(messages: DataFrame, every: str, time: Column | None, key: Colu
     # A window of null is null, and such rows are left out.
     periods = messages.select(F.window(moment, every).alias("period"), key.alias("key"))
     return periods.select(F.col("period.start").alias("time"), F.col("key").alias(name)).groupBy("time", name)
+
+
+def _beside_total(rows: DataFrame, column: str) -> DataFrame:
+    """Return a report's rows, each with the sum of a column over all rows, and with their number.
+
+    A window over all rows does the same, but Spark warns of it in each task, because frames may be larger than reports are.
+    """
+    one = rows.agg(
+        F.collect_list(F.struct(*rows.columns)).alias("rows"), F.sum(column).alias(_TOTAL), F.count("*").alias(_ROWS)
+    )
+    return one.select(F.inline("rows"), _TOTAL, _ROWS)

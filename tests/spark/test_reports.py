@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -14,6 +15,10 @@ from tests.spark.marks import SPARK
 pytestmark = SPARK
 
 SCHEMA = "partition_id int, partition_key string, body binary, delay double"
+LETTERS = (
+    "dead_letter_reason string, dead_letter_source string, dead_letter_error_description string, "
+    "enqueued_time_utc timestamp, sequence_number bigint"
+)
 MESSAGES = [
     *[(0, "UA", b"12345", 10.0)] * 6,
     *[(0, "B6", b"1", None)] * 2,
@@ -89,11 +94,7 @@ def test_dead_letters_are_counted_by_reason(spark: SparkSession) -> None:
         (None, None, None, at(5), 7),
         ("Late", "other", "x", at(6), 9),
     ]
-    schema = (
-        "dead_letter_reason string, dead_letter_source string, dead_letter_error_description string, "
-        "enqueued_time_utc timestamp, sequence_number bigint"
-    )
-    late, *others = dead_letter_report(spark.createDataFrame(letters, schema)).collect()
+    late, *others = dead_letter_report(spark.createDataFrame(letters, LETTERS)).collect()
     assert (late["reason"], late["source"], late["dead_letters"], late["share"]) == ("Late", None, 3, 0.6)
     assert (utc(late["first"]), utc(late["last"])) == (at(1), at(3))
     assert (late["descriptions"], late["description"], late["example"]) == (2, "y", 0)
@@ -106,3 +107,11 @@ def test_dead_letters_are_counted_by_reason(spark: SparkSession) -> None:
 def utc(moment: datetime) -> datetime:
     """Return a time of a row, which pyspark gives in the machine's zone, in UTC."""
     return moment.astimezone(timezone.utc)
+
+
+def test_spark_has_no_window_over_all_rows_to_warn_of(spark: SparkSession) -> None:
+    """Of the report on partitions, the window over the keys of each one is left."""
+    messages = spark.createDataFrame([], f"{SCHEMA}, {LETTERS}")
+    for report, windows in ((partition_report(messages), 1), (dead_letter_report(messages), 0)):
+        query: Any = report._jdf
+        assert query.queryExecution().optimizedPlan().toString().count("Window [") == windows
