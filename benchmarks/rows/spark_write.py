@@ -78,6 +78,6 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
             stop(spark)
     for name, reference in (
         ("Spark, sending a frame: Kafka sink with records made beforehand", measured["sink"]),
-        ("Spark, sending a frame: Kafka sink with them that produces alike", measured["alike"]),
+        ("Spark, sending a frame: Kafka sink that produces alike", measured["alike"]),
     ):
         yield compare(name, MESSAGES_PER_SECOND, measured["kafkabus"], reference, Budget(0.8))

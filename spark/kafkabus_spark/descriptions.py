@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FORMAT_AGE: Final = 60.0
-"""For how long, in seconds, the format of a namespace counts as known; to look it up takes a job of Spark's."""
+"""For how long, in seconds, the format of a namespace counts as known; to look it up takes a request to Kafka, or a job."""
 
 _NAMESPACE: Final = "$namespace"
 _checked: dict[tuple[str, str], float] = {}

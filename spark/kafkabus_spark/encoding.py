@@ -182,19 +182,17 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
     """Return the columns of the values of a message's parts, and those that are made of these."""
     kinds = dict(types)
     own = {name: column for name, column in _values(kinds).items() if column is not None}
-    values = {header: _own(name).cast("string").cast("binary") for name, header in _HEADERS.items() if name in own}
+    texts = {header: _own(name).cast("string") for name, header in _HEADERS.items() if name in own}
     key = _effective_key(own, rules)
     problems = _problems(own, kinds, rules)
-    octets = {header: F.octet_length(_own(name).cast("string")) for name, header in _HEADERS.items() if name in own} | {
-        h.MESSAGE_ID: _octets_of_id(kinds)
-    }
+    octets = {header: F.octet_length(text) for header, text in texts.items()} | {h.MESSAGE_ID: _octets_of_id(kinds)}
     size = _size(own, octets)
     longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties()}) if _are_texts(kinds) else size
     too_large = (size > rules.max_message_bytes, _said("it has ", size, _too_large(rules)))
     return {f"{_OWN}{name}": column for name, column in own.items()}, {
         SINK["key"]: key,
         SINK["value"]: _own(BODY),
-        SINK["headers"]: F.concat(*(_entry(header, value) for header, value in values.items())),
+        SINK["headers"]: F.concat(*(_entry(header, text.cast("binary")) for header, text in texts.items())),
         SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
         PROBLEM: F.coalesce(*(F.when(condition, said) for condition, said in (*problems, too_large))),
         DOUBT: reduce(or_, (condition for condition, _ in problems), longest > rules.max_message_bytes),
@@ -478,7 +476,10 @@ def _size(own: Mapping[str, Column], octets: Mapping[str, Column]) -> Column:
 
 
 def _octets_of_id(types: Mapping[str, T.DataType]) -> Column:
-    """Return the size of a message's id; not by the id, whose making keeps Spark from leaving out steps."""
+    """Return the size of a message's id.
+
+    The column of the id would tell it, too, but Spark leaves out no step below a new id, which is another one each time.
+    """
     new = F.lit(_ID_DIGITS)
     return F.coalesce(F.octet_length(F.nullif(MESSAGE_ID, F.lit(""))), new) if MESSAGE_ID in types else new
 

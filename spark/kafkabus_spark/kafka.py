@@ -204,7 +204,7 @@ def topic_id(spark: SparkSession, location: SparkLocation, topic: str) -> str:
     Raises:
         NamespaceUnreachableError: Kafka does not answer.
     """
-    found = _ask(spark, location, topic, lambda asked: str(asked.described.topicId().toString()), connect="")
+    found = _ask(spark, location, topic, lambda asked: asked.topic_id, connect="")
     # Java writes ids in the alphabet for URLs, librdkafka in the other one.
     return (found or "").translate(_AS_LIBRDKAFKA)
 
@@ -232,7 +232,7 @@ def version_of(spark: SparkSession, location: SparkLocation, topic: str) -> Vers
 
     def look(asked: _Asked) -> Version:
         (end,) = _listed(asked, lambda spec: spec.latest())
-        return Version(str(asked.described.topicId().toString()), end)
+        return Version(asked.topic_id, end)
 
     return _ask(spark, location, topic, look, connect=Version(uuid.uuid4().hex, 0))
 
@@ -282,6 +282,11 @@ class _Asked(NamedTuple):
     jvm: Any
     admin: Any
     described: Any
+
+    @property
+    def topic_id(self) -> str:
+        """The topic's id, as Java writes it."""
+        return str(self.described.topicId().toString())
 
 
 def _listed(asked: _Asked, specify: Callable[[Any], Any]) -> list[int]:

@@ -55,9 +55,9 @@ def write(
 ) -> None:
     """Send the rows of a frame as messages, as the SDK would send them; when this returns they are durable.
 
-    All rows are checked before any is sent, which computes the frame twice: persist it if that is expensive. A job that fails
-    has sent some of the messages, and a task that Spark repeats sends its messages again; if the entity detects duplicates
-    and ``message_id`` comes from the data, they are stored once all the same.
+    All rows are checked before any is sent, so Spark computes the frame more than once: persist it if that is expensive. A job
+    that fails has sent some of the messages, and a task that Spark repeats sends its messages again; if the entity detects
+    duplicates and ``message_id`` comes from the data, they are stored once all the same.
 
     =============================== ============================== ===================================================
     Column                          Type                           Meaning
@@ -187,7 +187,9 @@ def _send(
     steps = encoded(messages, rules)
     broken = F.col(PROBLEM).isNotNull()
     if rejected is None:
-        _refuse(steps, rules.name)
+        # Spark leaves out the steps that this job does not need.
+        if steps.where(DOUBT).count():
+            _refuse(steps.where(broken).select(NAME, PROBLEM), rules.name)
     else:
         rejected(steps.where(broken).select(*messages.columns, PROBLEM))
         steps = steps.where(~broken)
@@ -204,17 +206,13 @@ def _send(
     )
 
 
-def _refuse(messages: DataFrame, entity: str) -> None:
-    """Raise an error that names the rows that break a rule, if there are any.
+def _refuse(broken: DataFrame, entity: str) -> None:
+    """Raise an error that names rows, if there are any.
 
     Raises:
         MessageRuleError: There are some.
     """
-    # Unlike take, which looks at one partition after the other, count is one job over all of them. Of the steps, the first
-    # job needs few.
-    if not messages.where(DOUBT).count():
-        return
-    broken = messages.where(F.col(PROBLEM).isNotNull()).select(NAME, PROBLEM)
+    # Unlike take, which looks at one partition after the other, count is one job over all of them.
     count = broken.count()
     if not count:
         return

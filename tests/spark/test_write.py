@@ -312,7 +312,7 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
     """A frame that has other rows each time may pass the check."""
     queue = new_queue(runtime.connection_string)
 
-    def pass_all(_messages: DataFrame, _entity: str) -> None:
+    def pass_all(_broken: DataFrame, _entity: str) -> None:
         """Find no row that breaks a rule."""
 
     monkeypatch.setattr(writer, "_refuse", pass_all)

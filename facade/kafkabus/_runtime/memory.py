@@ -17,8 +17,8 @@ _ARENAS = 2
 def limit_arenas() -> None:
     """Have glibc take the memory of all threads out of few arenas.
 
-    By default each thread gets an arena of its own, up to eight for each core, and what one thread gave back is not used for
-    another: a program that works for years in short-lived pieces takes a fifth more memory. Elsewhere nothing is done.
+    By default each thread gets an arena of its own, up to eight for each core, and memory that one thread gave back is not
+    used for another: a program that works for years in short-lived pieces takes a fifth more memory. Elsewhere nothing is done.
     """
     with suppress(OSError, AttributeError):
         _c_library().mallopt(_M_ARENA_MAX, _ARENAS)
@@ -28,7 +28,7 @@ def limit_arenas() -> None:
 async def returning_memory() -> AsyncGenerator[None]:
     """Return freed memory to the system now and then, until the block ends.
 
-    By itself glibc returns only what lies at the end of an arena: after a hundred thousand connections, all of them closed, a
+    By itself glibc returns only memory at the end of an arena: after a hundred thousand connections, all of them closed, a
     gateway would hold a tenth more memory than it uses. Elsewhere nothing is done.
     """
     task = asyncio.create_task(_return_memory())
