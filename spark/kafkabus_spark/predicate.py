@@ -158,7 +158,9 @@ def user_properties(raw: str, kinds: str, foreign: str) -> str:
         foreign: An array of foreign headers, which are application properties of bytes.
     """
     entry = f"array<struct<key:string,value:{VALUE}>>"
-    octets = f"if(h.value IS NULL, {typed(NULL)}, {typed(BYTES, text='base64(h.value)')})"
+    # Spark 4.0 breaks base64 into lines.
+    text = r"translate(base64(h.value), '\r\n', '')"
+    octets = f"if(h.value IS NULL, {typed(NULL)}, {typed(BYTES, text=text)})"
     others = f"transform({foreign}, h -> named_struct('key', h.key, 'value', {octets}))"
     own = f"map_entries(map_zip_with({raw}, {kinds}, (k, json, kind) -> {_read_property()}))"
     entries = " || ".join(f"coalesce(CAST({one} AS {entry}), CAST(array() AS {entry}))" for one in (others, own))

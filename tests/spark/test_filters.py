@@ -16,7 +16,7 @@ from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES, Value
 from kafkabus_mapping.filters.parse import DEEPEST, LONGEST_TEXT, LOOKUP_DEPTH, parse_filter
 from kafkabus_spark.columns import filterable, prepared
 from kafkabus_spark.kafka import KAFKA_SCHEMA
-from kafkabus_spark.predicate import ERROR, FALSE, TRUE, UNKNOWN, predicate
+from kafkabus_spark.predicate import ERROR, FALSE, TRUE, UNKNOWN, application_property, equals, predicate
 from tests import filters as corpus
 from tests import generated_filters as generated
 from tests.effort import SEED, effort
@@ -28,6 +28,8 @@ CODES = {True: TRUE, False: FALSE, None: UNKNOWN, corpus.ERROR: ERROR}
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.large_base_example, HealthCheck.filter_too_much)
 FILTERS, MESSAGES = 20, 20
 """How many filters and messages there are in a job that compares both evaluators."""
+LONG = b"\xff" * 60
+"""Bytes whose base64 Spark 4.0 breaks into two lines."""
 
 
 def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: timedelta | None) -> DataFrame:
@@ -51,7 +53,7 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
 
 def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
     """Return a message's headers as Kafka holds them, and some of another system, which are properties too."""
-    foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden")]
+    foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), ("Long", LONG)]
     own = encode_headers(subject.envelope)
     return [*foreign, *own]
 
@@ -128,6 +130,15 @@ def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
     texts = ["half + half = ''", "half + half + 'x' = ''"]
     assert [said_by_a_receiver(subject, text) for text in texts] == [FALSE, ERROR]
     assert said_by_spark(frame_of(spark, [subject], None), texts, {}) == [[FALSE, ERROR]]
+
+
+def test_long_bytes_are_equal_in_spark(spark: SparkSession) -> None:
+    """A correlation filter compares bytes: those of an application property, and those of another system's header."""
+    frame = frame_of(spark, [Subject(Envelope(application_properties={"own": LONG}))], None)
+    (said,) = frame.select(
+        *(F.expr(equals(application_property(name), LONG)) for name in ("'own'", "'long'"))
+    ).collect()
+    assert tuple(said) == (True, True)
 
 
 def test_a_filter_may_be_as_deep_in_spark(spark: SparkSession) -> None:
