@@ -15,7 +15,7 @@ class Scale:
     """The extent of a run.
 
     Attributes:
-        rounds: Rounds of each row, besides one to warm up.
+        rounds: Rounds of each row, besides those to warm up.
         part: The fraction of the full number of messages.
         patience: The time after which a row begins no further round, in seconds.
     """
@@ -33,19 +33,21 @@ QUICK = Scale(rounds=2, part=0.05, patience=20.0)
 """A short run, which checks that all rows work; its figures mean little."""
 
 
-def interleave(sides: Mapping[str, Measure], count: int, scale: Scale) -> dict[str, list[float]]:
-    """Measure all sides once to warm up and then in turn: A B A B, and so on.
+def interleave(sides: Mapping[str, Measure], count: int, scale: Scale, *, warm_up: int = 1) -> dict[str, list[float]]:
+    """Measure all sides to warm up and then in turn: A B A B, and so on.
 
     Args:
         sides: The functions to measure, by name, in this order.
         count: The number of messages for each side in each round.
         scale: The number of rounds, and the time after which none begins; one is measured in any case.
+        warm_up: The number of rounds before those; no more than these are.
 
     Returns:
         Each side's measurements, one a round.
     """
-    for measure in sides.values():
-        measure(count)
+    for _ in range(min(warm_up, scale.rounds)):
+        for measure in sides.values():
+            measure(count)
     measured: dict[str, list[float]] = {name: [] for name in sides}
     end = time.monotonic() + scale.patience
     for _ in range(scale.rounds):
@@ -54,6 +56,10 @@ def interleave(sides: Mapping[str, Measure], count: int, scale: Scale) -> dict[s
         if time.monotonic() > end:
             break
     return measured
+
+
+JAVA_WARM_UP = 3
+"""Rounds to warm up of a row whose sides run in Java, which compiles what Spark generates in its first rounds."""
 
 
 def rate(count: int, began: float) -> float:

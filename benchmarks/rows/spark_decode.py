@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
-from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.rounds import JAVA_WARM_UP, Scale, interleave, rate
 from benchmarks.workbench import Workbench
 from kafkabus.embedded.java import spark_java_home
 
@@ -53,6 +53,7 @@ def spark_decode(bench: Workbench, scale: Scale) -> Iterator[Result]:
                 },
                 count,
                 scale,
+                warm_up=JAVA_WARM_UP,
             )
         finally:
             stop(spark)

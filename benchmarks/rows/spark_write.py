@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.results import MESSAGES_PER_SECOND, Budget, Result, compare
-from benchmarks.rounds import Scale, interleave, rate
+from benchmarks.rounds import JAVA_WARM_UP, Scale, interleave, rate
 from benchmarks.workbench import BODY, PARTITIONS, Workbench
 from kafkabus.embedded.java import spark_java_home
 
@@ -16,9 +16,10 @@ _MESSAGES = 400_000
 def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure sending a frame that Spark holds in memory, from the call to its return.
 
-    The references are Spark's Kafka sink, as it is and with the options of the producer that kafkabus sets, for a frame in
-    memory that has the keys, values, headers and partitions already, made as kafkabus makes them. The messages are of 1 KB, and
-    have an id, a partition key, a subject and two application properties.
+    The reference is Spark's Kafka sink as it is, for a frame in memory that has the keys, values, headers and partitions
+    already, made as kafkabus makes them. For information: the sink with the options of the producer that kafkabus sets, so that
+    the difference is the cost of checking and encoding. The messages are of 1 KB, and have an id, a partition key, a subject
+    and two application properties.
     """
     # Imported here because Spark takes seconds to import, and the other rows do not need it.
     from pyspark.sql import functions as F
@@ -73,11 +74,10 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
                 },
                 count,
                 scale,
+                warm_up=JAVA_WARM_UP,
             )
         finally:
             stop(spark)
-    for name, reference in (
-        ("Spark, sending a frame: Kafka sink with records made beforehand", measured["sink"]),
-        ("Spark, sending a frame: Kafka sink that produces alike", measured["alike"]),
-    ):
-        yield compare(name, MESSAGES_PER_SECOND, measured["kafkabus"], reference, Budget(0.8))
+    ours, name = measured["kafkabus"], "Spark, sending a frame: Kafka sink"
+    yield compare(f"{name} with records made beforehand", MESSAGES_PER_SECOND, ours, measured["sink"], Budget(0.8))
+    yield compare(f"{name} that produces alike", MESSAGES_PER_SECOND, ours, measured["alike"])

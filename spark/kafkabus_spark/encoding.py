@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from functools import reduce
-from operator import or_
+from operator import and_, or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -184,18 +184,27 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
     own = {name: column for name, column in _values(kinds).items() if column is not None}
     texts = {header: _own(name).cast("string") for name, header in _HEADERS.items() if name in own}
     key = _effective_key(own, rules)
-    problems = _problems(own, kinds, rules)
     octets = {header: F.octet_length(text) for header, text in texts.items()} | {h.MESSAGE_ID: _octets_of_id(kinds)}
-    size = _size(own, octets)
-    longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties()}) if _are_texts(kinds) else size
-    too_large = (size > rules.max_message_bytes, _said("it has ", size, _too_large(rules)))
+    problems = _problems(own, kinds, rules)
+    doubts = [condition for condition, _ in problems]
+    if PROPERTIES in kinds:
+        garbled = ~reduce(and_, map(F.is_valid_utf8, _texts_of_properties(kinds[PROPERTIES])), F.lit(True))
+        doubts.append(garbled)
+        # JSON has this character in place of bytes that are no text, and to look for it takes less time.
+        garbled = F.contains(_own(PROPERTIES), F.lit("\ufffd")) & garbled
+        problems.append((garbled, F.lit(f"{PROPERTIES} has a text whose bytes are not UTF-8: give it as binary")))
+    size = longest = _size(own, octets)
+    if _are_texts(kinds):
+        longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties(kinds[PROPERTIES])})
+    doubts.append(longest > rules.max_message_bytes)
+    problems.append((size > rules.max_message_bytes, _said("it has ", size.cast("bigint"), _too_large(rules))))
     return {f"{_OWN}{name}": column for name, column in own.items()}, {
         SINK["key"]: key,
         SINK["value"]: _own(BODY),
         SINK["headers"]: F.concat(*(_entry(header, text.cast("binary")) for header, text in texts.items())),
         SINK["partition"]: F.pmod(F.crc32(key), F.lit(rules.partitions)).cast("int"),
-        PROBLEM: F.coalesce(*(F.when(condition, said) for condition, said in (*problems, too_large))),
-        DOUBT: reduce(or_, (condition for condition, _ in problems), longest > rules.max_message_bytes),
+        PROBLEM: F.coalesce(*(F.when(condition, said) for condition, said in problems)),
+        DOUBT: reduce(or_, doubts),
         NAME: _name(kinds),
     }
 
@@ -392,7 +401,7 @@ def _isoformat(microseconds: Column) -> Column:
 
 
 def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules: Rules) -> list[tuple[Column, Column]]:
-    """Return the rules that a message may break, but for its size: conditions, and the value and the remedy."""
+    """Return rules that a message may break: conditions, and the value and the remedy."""
     found: list[tuple[Column, Column]] = []
     for name in (name for name in TEXTS if name in types):
         text = F.col(name)
@@ -426,6 +435,15 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
         said = _said("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
         found.append((wrong, said))
     return found
+
+
+def _texts_of_properties(kind: T.DataType) -> list[Column]:
+    """Return the texts of application properties; names and values of a map as one text."""
+    if not isinstance(kind, T.MapType):
+        return [F.col(PROPERTIES)[field.name] for field in _fields(kind) if isinstance(field.dataType, T.StringType)]
+    values = [F.map_values(PROPERTIES)] if isinstance(kind.valueType, T.StringType) else []
+    # A comma ends a character that is cut off.
+    return [F.concat_ws(",", F.map_keys(PROPERTIES), *values)]
 
 
 def _too_large(rules: Rules) -> str:
@@ -466,12 +484,14 @@ def _size(own: Mapping[str, Column], octets: Mapping[str, Column]) -> Column:
         own: The values of the message's parts.
         octets: The sizes of its headers' values, null for those that it does not have.
     """
-    keys = [F.nullif(_own(name), F.lit("")) for name in (SESSION_ID, PARTITION_KEY) if name in own]
-    size = F.coalesce(F.octet_length(_own(BODY)).cast("bigint"), F.lit(0))
+    # Sums of doubles are exact here, and Spark looks for no overflow in them.
+    size = F.coalesce(F.octet_length(_own(BODY)).cast("double"), F.lit(0.0))
+    keys = [F.octet_length(_own(name)) for name in (SESSION_ID, PARTITION_KEY) if name in own]
     if keys:
-        size = size + F.coalesce(F.octet_length(F.coalesce(*keys)), F.lit(0))
+        # If both keys are set, they are equal.
+        size = size + F.greatest(F.lit(0.0), *keys)
     for header, count in octets.items():
-        size = size + F.coalesce(count + len(header), F.lit(0))
+        size = size + F.coalesce(count + F.lit(float(len(header))), F.lit(0.0))
     return size
 
 
@@ -490,12 +510,11 @@ def _are_texts(types: Mapping[str, T.DataType]) -> bool:
     return isinstance(kind, T.MapType) and isinstance(kind.valueType, T.StringType) and PROPERTIES_JSON not in types
 
 
-def _longest_properties() -> Column:
+def _longest_properties(kind: T.DataType) -> Column:
     """Return the size that application properties have as JSON at the most; they are a map of texts."""
-    texts = F.array_join(F.map_keys(PROPERTIES), "", "null"), F.array_join(F.map_values(PROPERTIES), "", "null")
-    # A control character takes six bytes. Four quotes, a colon and a comma belong to each property.
-    octets = sum((F.octet_length(text).cast("bigint") for text in texts), F.lit(0)) * 6
-    return octets + F.size(PROPERTIES) * 6 + 2
+    # A control character takes six bytes. Beside its texts a property has at most four quotes, a colon and a comma, or "null".
+    (texts,) = _texts_of_properties(kind)
+    return F.octet_length(texts) * F.lit(6.0) + F.size(PROPERTIES) * F.lit(8.0) + F.lit(2.0)
 
 
 def _name(types: Mapping[str, T.DataType]) -> Column:

@@ -33,10 +33,15 @@ PRODUCING: Final = {
     "acks": "all",
     "enable.idempotence": "true",
     "linger.ms": "5",
-    "batch.size": "1000000",
+    "batch.size": "262144",
     "max.request.size": "2000000",
+    "send.buffer.bytes": "-1",
 }
-"""Options of Kafka's producer in Spark, as the SDK's producer has them: durable, and room for the largest message."""
+"""Options of Kafka's producer in Spark: durable, with room for the largest message, and quick.
+
+A producer has 32 MB for the batches of all partitions. With -1 the system chooses the size of a connection's buffer, which is
+128 KB else, less than a request. docs/performance.md has what these save.
+"""
 NAMED: Final = 5
 """How many messages an error names."""
 
@@ -187,17 +192,18 @@ def _send(
     steps = encoded(messages, rules)
     broken = F.col(PROBLEM).isNotNull()
     if rejected is None:
-        # Spark leaves out the steps that this job does not need.
-        if steps.where(DOUBT).count():
+        # Spark leaves out the steps that this job does not need, and in an aggregation it computes repeated parts once.
+        ((in_doubt,),) = steps.agg(F.bool_or(DOUBT)).collect()
+        if in_doubt:
             _refuse(steps.where(broken).select(NAME, PROBLEM), rules.name)
     else:
         rejected(steps.where(broken).select(*messages.columns, PROBLEM))
         steps = steps.where(~broken)
     # Rows that another computation of the frame gives may break rules that the checked ones did not.
     value = F.when(broken, F.raise_error(F.concat_ws(": ", NAME, PROBLEM))).otherwise(F.col(SINK["value"]))
-    sink = steps.withColumn(SINK["value"], value.cast("binary"))
+    records = {name: F.col(own) for name, own in SINK.items()} | {"value": value.cast("binary")}
     (
-        sink.select(*(F.col(own).alias(name) for name, own in SINK.items()))
+        steps.select(*(column.alias(name) for name, column in records.items()))
         .write.format("kafka")
         .options(**connector_options(location, PRODUCING))
         .option("topic", topic_name(location.namespace, path))

@@ -238,6 +238,7 @@ def test_what_was_read_is_written_with_its_types(runtime: RunningNamespace, spar
     check_columns(kafkabus_spark.dead_letters(spark, runtime.connection_string, source).schema)
 
 
+_NO_TEXT = "application_properties has a text whose bytes are not UTF-8: give it as binary"
 BROKEN = {
     "keys": (
         "'a' AS session_id, 'b' AS partition_key",
@@ -256,6 +257,7 @@ BROKEN = {
         "CAST(x'7B226E223A22FF227D' AS string) AS application_properties_json",
         r"application properties .*: this is no JSON object",
     ),
+    "words": ("map('a', 'b', 'c', CAST(x'ff' AS string)) AS application_properties", _NO_TEXT),
     "size": ("repeat('ü', 140000) AS subject", "it has 2800.. bytes, properties included: .* takes messages of 262144"),
 }
 """Columns that break a rule, and what is said of them."""
@@ -272,8 +274,8 @@ def test_rows_that_break_a_rule_go_aside_with_what_is_wrong(runtime: RunningName
             (bytes(row["body"]).decode(), row["problem"]) for row in rejected.select("body", "problem").collect()
         )
 
-    # A time to live is an interval in one of the frames, and a number in the other.
-    apart = {name: columns for name, (columns, _) in BROKEN.items() if name == "long"}
+    # A time to live is an interval in one of the frames, and a number in the other; JSON is of account if there is no map.
+    apart = {name: columns for name, (columns, _) in BROKEN.items() if name in {"long", "words"}}
     for several in ({name: columns for name, (columns, _) in BROKEN.items() if name not in apart}, apart):
         messages = spark.sql("SELECT CAST('good' AS binary) AS body")
         for name, columns in several.items():
@@ -326,12 +328,18 @@ def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
     """Others are not, unless their properties are texts that JSON might write at greater length."""
     rules = Rules("orders", 4, False, False, max_message_bytes=1000)
     frames = [spark.sql(f"SELECT 'x' AS body, {columns}") for columns, _ in BROKEN.values()]
+    octets = "CAST(x'ff' AS string)"
+    frames += [
+        spark.sql(f"SELECT 'x' AS body, {properties} AS application_properties")
+        for properties in (f"map({octets}, 'a')", f"map({octets}, 1)", f"named_struct('a', 1, 'b', {octets})")
+    ]
     texts = "array(NULL, '', 'ab', 'ü€😀', '\"', '\\u0001', 'a\\u0008\\u000c\\n')"
     large = f"SELECT repeat('x', CAST(pow(2, id % 10) AS int)) AS body, map(repeat(coalesce({texts}[id % 7], '?'), 9), "
     frames += [spark.sql(f"{large} repeat({texts}[(id + 3) % 7], id)) AS application_properties FROM range(500)")]
     rows = [row for frame in frames for row in encoded(frame, rules).select(DOUBT, PROBLEM).collect()]
+    assert all(row[PROBLEM] for row in rows[: len(frames) - 1])
     broken = [row for row in rows if row[PROBLEM]]
-    assert len(broken) > len(BROKEN) + 50
+    assert len(broken) > len(frames) + 50
     assert all(row[DOUBT] for row in broken)
     assert sum(bool(row[DOUBT]) for row in rows) < 2 * len(broken)
 

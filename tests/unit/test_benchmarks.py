@@ -132,7 +132,7 @@ def test_a_machine_without_rabbitmq_has_a_row_that_says_so(monkeypatch: pytest.M
     assert (row.note, row.ratio, row.met, row.budget) == (NOT_INSTALLED, None, None, Budget(5))
 
 
-def test_sides_take_turns_and_the_first_turn_only_warms_up() -> None:
+def test_sides_take_turns_and_the_first_turns_only_warm_up() -> None:
     order: list[str] = []
     ticks = numbers()
 
@@ -143,6 +143,9 @@ def test_sides_take_turns_and_the_first_turn_only_warms_up() -> None:
     measured = interleave({"a": lambda _: side("a"), "b": lambda _: side("b")}, 10, Scale(rounds=2))
     assert order == ["a", "b"] * 3
     assert measured == {"a": [2.0, 4.0], "b": [3.0, 5.0]}
+    order.clear()
+    interleave({"a": lambda _: side("a")}, 10, Scale(rounds=2), warm_up=3)
+    assert order == ["a"] * 4
 
 
 def test_a_slow_row_ends_after_the_round_that_used_its_time_up() -> None:
