@@ -32,6 +32,9 @@ class Scale:
 QUICK = Scale(rounds=2, part=0.05, patience=20.0)
 """A short run, which checks that all rows work; its figures mean little."""
 
+JAVA_WARM_UP = 3
+"""Rounds to warm up of a row whose sides run in Spark: Java compiles Spark's programs in its first rounds."""
+
 
 def interleave(sides: Mapping[str, Measure], count: int, scale: Scale, *, warm_up: int = 1) -> dict[str, list[float]]:
     """Measure all sides to warm up and then in turn: A B A B, and so on.
@@ -40,7 +43,7 @@ def interleave(sides: Mapping[str, Measure], count: int, scale: Scale, *, warm_u
         sides: The functions to measure, by name, in this order.
         count: The number of messages for each side in each round.
         scale: The number of rounds, and the time after which none begins; one is measured in any case.
-        warm_up: The number of rounds before those; no more than these are.
+        warm_up: The number of rounds that are not measured, at most as many as are.
 
     Returns:
         Each side's measurements, one a round.
@@ -56,10 +59,6 @@ def interleave(sides: Mapping[str, Measure], count: int, scale: Scale, *, warm_u
         if time.monotonic() > end:
             break
     return measured
-
-
-JAVA_WARM_UP = 3
-"""Rounds to warm up of a row whose sides run in Java, which compiles what Spark generates in its first rounds."""
 
 
 def rate(count: int, began: float) -> float:

@@ -191,8 +191,9 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
         garbled = ~reduce(and_, map(F.is_valid_utf8, _texts_of_properties(kinds[PROPERTIES])), F.lit(True))
         doubts.append(garbled)
         # JSON has this character in place of bytes that are no text, and to look for it takes less time.
-        garbled = F.contains(_own(PROPERTIES), F.lit("\ufffd")) & garbled
-        problems.append((garbled, F.lit(f"{PROPERTIES} has a text whose bytes are not UTF-8: give it as binary")))
+        replaced = F.contains(_own(PROPERTIES), F.lit("\ufffd"))
+        said = F.lit(f"{PROPERTIES} has a text whose bytes are not UTF-8: give it as binary")
+        problems.append((replaced & garbled, said))
     size = longest = _size(own, octets)
     if _are_texts(kinds):
         longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties(kinds[PROPERTIES])})
@@ -401,7 +402,7 @@ def _isoformat(microseconds: Column) -> Column:
 
 
 def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules: Rules) -> list[tuple[Column, Column]]:
-    """Return rules that a message may break: conditions, and the value and the remedy."""
+    """Return the rules whose conditions both columns share: these conditions, and the value and the remedy."""
     found: list[tuple[Column, Column]] = []
     for name in (name for name in TEXTS if name in types):
         text = F.col(name)
