@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
@@ -17,15 +17,11 @@ from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
-    Declare,
-    Declared,
-    Discharge,
     Disposition,
     ErrorCondition,
     Modified,
     Rejected,
     Released,
-    TransactionalState,
     Transfer,
 )
 from kafkabus.gateway.claims import Policies, Policy, Right
@@ -53,78 +49,10 @@ from kafkabus_mapping.amqp.types import (
 )
 from kafkabus_mapping.numbers import LockToken
 from kafkabus_mapping.secret import Secret
-from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, LinkError
+from tests.integration.gateway.conversation import MANAGEMENT, message, operation, received
 
-MANAGEMENT = "/$management"
 KEY = "a-key-of-a-test"
-
-
-@pytest.fixture
-def namespace() -> Iterator[InMemoryNamespace]:
-    """A namespace with a queue, one with sessions, and a topic with a subscription."""
-    with (
-        InMemoryNamespace() as namespace,
-        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration,
-    ):
-        administration.create_namespace("Premium", 4)
-        administration.create_queue("q", max_delivery_count=3)
-        administration.create_queue("s", requires_session=True)
-        administration.create_topic("t")
-        administration.create_subscription("t", "all")
-        yield namespace
-
-
-@pytest.fixture
-async def gateway(namespace: InMemoryNamespace) -> AsyncIterator[Gateway]:
-    """A gateway to it."""
-    async with Gateway(namespace.connection_string) as gateway:
-        yield gateway
-
-
-@pytest.fixture
-async def port(gateway: Gateway) -> int:
-    """Its port."""
-    return await gateway.listen("127.0.0.1", 0)
-
-
-@pytest.fixture
-async def client(port: int) -> AsyncIterator[AmqpClient]:
-    """A client."""
-    async with AmqpClient(port) as client:
-        yield client
-
-
-@pytest.fixture
-async def other(port: int) -> AsyncIterator[AmqpClient]:
-    """Another client."""
-    async with AmqpClient(port) as client:
-        yield client
-
-
-def message(body: bytes | str = b"x", **sections: Any) -> bytes:
-    """Return an encoded message."""
-    return encode_sections(Sections(data=[body.encode() if isinstance(body, str) else body], **sections))
-
-
-async def received(link: Link, count: int = 1) -> list[Delivered]:
-    """Return the next messages of a link."""
-    link.grant(count)
-    return [await link.receive() for _ in range(count)]
-
-
-async def operation(
-    client: AmqpClient, name: str, body: Any, entity: str = "q", of_link: str | None = None
-) -> tuple[int, Any]:
-    """Ask for an operation on an entity; return the status and the answer's body, or the condition of its error."""
-    handle = {"q": 100, "s": 110}.get(entity, 120)
-    options = {"operation": f"com.microsoft:{name}"}
-    if of_link is not None:
-        options["associated-link-name"] = of_link
-    answer = await client.ask(f"{entity}{MANAGEMENT}", body, options, base=handle)
-    told = answer.application_properties
-    assert answer.properties["correlation_id"] == "m"
-    assert type(told["statusCode"]) is Int
-    return told["statusCode"], answer.value if told["statusCode"] < 400 else told["errorCondition"]
 
 
 # Sending.
@@ -800,88 +728,6 @@ async def test_a_bad_request_is_answered_with_its_error(
     """The node goes on."""
     assert await operation(client, name, body) == told
     assert (await operation(client, "peek-message", {"message-count": Int(1)}))[0] == 204
-
-
-# Transactions.
-
-
-async def declared(link: Link) -> bytes:
-    """Begin a transaction; return its id."""
-    outcome = await link.send(encode_sections(Sections(value=Declare().described())))
-    assert isinstance(outcome, Declared)
-    return outcome.txn_id
-
-
-async def discharged(link: Link, name: bytes, *, fail: bool = False) -> Any:
-    """End a transaction; return the outcome."""
-    return await link.send(encode_sections(Sections(value=Discharge(name, fail).described())))
-
-
-async def test_a_transaction_sends_and_settles_together(client: AmqpClient) -> None:
-    """Nothing before it is discharged; everything then, also across queues with one key."""
-    key = {Symbol("x-opt-partition-key"): "k"}
-    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
-    topic = await client.sender("t", 5)
-    await sender.send(message("before"))
-    (came,) = await received(receiver)
-    name = await declared(link)
-    state = TransactionalState(name)
-    for one in (sender, topic):
-        assert await one.send(message("within", message_annotations=key), state=state) == TransactionalState(
-            name, Accepted()
-        )
-    assert await receiver.settle(came, state=TransactionalState(name, Accepted())) == [
-        TransactionalState(name, Accepted())
-    ]
-    subscription = await client.receiver("t/Subscriptions/all", 6)
-    subscription.grant(1)
-    receiver.grant(1, drain=True)
-    await client.until(lambda: receiver.flowed is not None and receiver.flowed.drain)
-    assert (receiver.waiting, subscription.waiting) == (0, 0)
-    assert await discharged(link, name) == Accepted()
-    assert [one.body for one in await received(receiver)] == [b"within"]
-    assert (await subscription.receive()).body == b"within"
-    outcome = await discharged(link, name)
-    assert outcome.error.condition == c.UNKNOWN_TRANSACTION
-
-
-async def test_a_transaction_that_fails_leaves_nothing(client: AmqpClient, other: AmqpClient) -> None:
-    """The message that it was to settle stays locked, and can be settled by its token."""
-    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
-    await sender.send(message("before"))
-    (came,) = await received(receiver)
-    name = await declared(link)
-    key = {Symbol("x-opt-partition-key"): "k"}
-    await sender.send(message("within", message_annotations=key), state=TransactionalState(name))
-    await receiver.settle(came, state=TransactionalState(name, Accepted()))
-    assert await discharged(link, name, fail=True) == Accepted()
-    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
-    assert await operation(client, "update-disposition", body) == (200, None)
-    assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
-
-
-async def test_a_transaction_ends_with_its_connection(port: int, client: AmqpClient) -> None:
-    """As if it had failed."""
-    async with AmqpClient(port) as gone:
-        sender, link = await gone.sender("q"), await gone.coordinator()
-        name = await declared(link)
-        key = {Symbol("x-opt-partition-key"): "k"}
-        await sender.send(message("within", message_annotations=key), state=TransactionalState(name))
-        gone.abort()
-        await gone.until(lambda: False)
-    assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
-
-
-async def test_messages_without_a_key_are_refused_in_a_transaction(client: AmqpClient) -> None:
-    """A transaction sends to one partition."""
-    sender, link = await client.sender("q"), await client.coordinator()
-    name = await declared(link)
-    outcome = await sender.send(message(), state=TransactionalState(name))
-    assert outcome.error.condition == c.NOT_ALLOWED
-    outcome = await sender.send(message(), state=TransactionalState(b"unknown"))
-    assert outcome.error.condition == c.UNKNOWN_TRANSACTION
-    outcome = await link.send(message())
-    assert outcome.error.condition == c.ILLEGAL_STATE
 
 
 # Claims.

@@ -16,7 +16,17 @@ from kafkabus.gateway.amqp.conditions import (
     AmqpError,
 )
 from kafkabus.gateway.amqp.connection import MECHANISMS
-from kafkabus.gateway.amqp.events import Closed, Delivered, Disposed, Event, Limits, LinkDetached, LinkFlowed, Opened
+from kafkabus.gateway.amqp.events import (
+    Closed,
+    Delivered,
+    Discarded,
+    Disposed,
+    Event,
+    Limits,
+    LinkDetached,
+    LinkFlowed,
+    Opened,
+)
 from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame_of
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
@@ -33,6 +43,7 @@ from kafkabus.gateway.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
+    TransactionalState,
     Transfer,
 )
 from kafkabus_mapping.amqp.types import Array, decode
@@ -478,11 +489,12 @@ def test_what_the_peer_settles_of_its_own_is_no_event(talk: Talk) -> None:
 
 
 def test_a_detached_link_holds_nothing(talk: Talk) -> None:
-    """Messages that it sent and that were not settled are forgotten."""
+    """Messages that it sent and that were not settled are forgotten; a state that comes for one of them is told as such."""
     link = talk.attach(receives=True)
     link.accept()
     talk.flow(0, 10)
     link.send(b"a", b"x", settled=False)
     link.detach(AmqpError(NOT_FOUND, "gone"))
-    assert talk.say(Disposition(True, 0, state=Accepted())) == []
+    assert talk.say(Disposition(True, 0, state=Accepted())) == [Discarded(Accepted())]
+    assert talk.say(Transfer(0, 0, b"a", state=TransactionalState(b"t"))) == [Discarded(TransactionalState(b"t"))]
     assert talk.say(Detach(0, closed=True)) == []

@@ -6,6 +6,7 @@ A transaction keeps them until its ``with`` block ends; ``dispositions/transacti
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -66,6 +67,9 @@ class ServiceBusTransaction:
         self._context = context
         self._open = False
         self._over = False
+        self._in_doubt = False
+        # Held for moments, and never while something is awaited: between the end of the block and work that joins meanwhile.
+        self._guard = threading.Lock()
         self._key: tuple[str, str] | None = None
         self._sends: list[PendingSends] = []
         self._settlements: list[PendingSettlement] = []
@@ -90,7 +94,8 @@ class ServiceBusTransaction:
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._open, self._over = False, True
+        with self._guard:
+            self._open, self._over = False, True
         if not (self._sends or self._settlements):
             return
         commit = TransactionCommit(self._context.commit_parts, self.transaction_id, self._sends, self._settlements)
@@ -98,6 +103,9 @@ class ServiceBusTransaction:
             if exc_type is None:
                 await uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
                 self._report()
+        except BaseException:
+            self._in_doubt = commit.done
+            raise
         finally:
             commit.mark(settled=commit.done)
 
@@ -117,12 +125,15 @@ class ServiceBusTransaction:
         Raises:
             ValueError: The transaction is not open, or another client's.
         """
-        if not self._open:
-            raise ValueError("the transaction is not open: use it within its 'with' block")
+        self._check_open()
         if context is not self._context:
             raise ValueError(
                 "the transaction is of another client: use senders and receivers of the client that made it"
             )
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise ValueError("the transaction is not open: use it within its 'with' block")
 
     def _add_sends(
         self, placed: Placed, outgoing: Sequence[Outgoing], entity: Entity, records: Sequence[OutgoingRecord]
@@ -131,10 +142,13 @@ class ServiceBusTransaction:
 
         Raises:
             InvalidOperationError: The queue is partitioned, and a message has no key, or another key than those before.
+            ValueError: The transaction ended while the messages were checked.
         """
-        if entity.partitions > 1:
-            self._check_keys(entity, records)
-        self._sends.append(_Sends(placed, outgoing, entity, records))
+        with self._guard:
+            self._check_open()
+            if entity.partitions > 1:
+                self._check_keys(entity, records)
+            self._sends.append(_Sends(placed, outgoing, entity, records))
 
     def _check_keys(self, entity: Entity, records: Sequence[OutgoingRecord]) -> None:
         known = self._key
@@ -157,8 +171,14 @@ class ServiceBusTransaction:
         self,
         settlements: Iterable[PendingSettlement],
     ) -> None:
-        """Have checked messages settled."""
-        for one in settlements:
-            self._settlements.append(one)
-            for message in one.batch.messages:
-                message._enlisted = True
+        """Have checked messages settled.
+
+        Raises:
+            ValueError: The transaction ended while the messages were checked.
+        """
+        with self._guard:
+            self._check_open()
+            for one in settlements:
+                self._settlements.append(one)
+                for message in one.batch.messages:
+                    message._enlisted = True

@@ -39,7 +39,7 @@ from kafkabus.gateway.amqp.performatives import (
     SaslOutcome,
     error_of,
 )
-from kafkabus.gateway.amqp.session import Session
+from kafkabus.gateway.amqp.session import Session, discarded
 
 P = TypeVar("P", bound=Composite)
 
@@ -213,7 +213,7 @@ class Connection:
         session = self.sessions.get(channel)
         if session is None:
             if channel in self._ended:
-                return []
+                return discarded(performative)
             raise AmqpError(NOT_ALLOWED, f"no session was begun on channel {channel}")
         if isinstance(performative, End):
             return self._end(session, None)

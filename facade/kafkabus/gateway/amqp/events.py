@@ -71,11 +71,28 @@ class Delivered(Event):
 
 @dataclass(slots=True)
 class Disposed(Event):
-    """The peer told the state of deliveries that it received and that are not settled."""
+    """The peer told the state of deliveries that it received and that are not settled.
+
+    Attributes:
+        deliveries: The deliveries.
+        state: Their state.
+        settled: Whether the peer has settled them.
+    """
 
     deliveries: list[OutgoingDelivery]
     state: Any
     settled: bool
+
+
+@dataclass(slots=True)
+class Discarded(Event):
+    """Something that has a state went to a link that is gone; the peer did not know that yet, or the link went with it.
+
+    Attributes:
+        state: The state of a message that came, or of one that was sent.
+    """
+
+    state: Any
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from kafkabus.gateway.amqp.conditions import (
 )
 from kafkabus.gateway.amqp.events import (
     Delivered,
+    Discarded,
     Disposed,
     Event,
     IncomingDelivery,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 _FRAME_OVERHEAD: Final = 64
 """The most bytes of a transfer's frame beside its tag, its state and its payload."""
 _NUMBERS: Final = 1 << 32
+_MOST_DROPPED: Final = 10_000
+"""How many deliveries, of links that are gone, a session remembers."""
 
 
 class Link:
@@ -60,6 +63,7 @@ class Link:
         credit: How many messages the receiving side takes now.
         drain: Whether the peer wants its credit used up, or given up.
         unsettled: How many of its deliveries are not settled.
+        cut_off: The state of a message of which frames were missing when the link went; None without one.
     """
 
     def __init__(self, session: Session, attach: Attach) -> None:
@@ -72,6 +76,7 @@ class Link:
         self.credit = 0
         self.drain = False
         self.unsettled = 0
+        self.cut_off: Any = None
         self._is_answered = False
         self._delivery_count = 0 if self.sends else attach.initial_delivery_count or 0
         self._coming: IncomingDelivery | None = None
@@ -134,6 +139,11 @@ class Link:
 
     # A link on which we receive.
 
+    @property
+    def coming(self) -> IncomingDelivery | None:
+        """The message of which frames are missing; None without one."""
+        return self._coming
+
     def give_credit(self, credit: int) -> None:
         """Have the peer send so many messages from now on."""
         self.credit = credit
@@ -163,6 +173,8 @@ class Link:
             )
         if transfer.settled:
             delivery.settled = True
+        if transfer.state is not None:
+            delivery.state = transfer.state
         connection = self.session.connection
         if transfer.aborted:
             self._let_go()
@@ -211,10 +223,9 @@ class Link:
 
     def _take_credit(self, flow: Flow) -> None:
         if flow.link_credit is not None:
-            behind = (flow.delivery_count or 0) + flow.link_credit - self._delivery_count
-            # Numbers go round: a credit that was used up meanwhile is negative.
-            behind = (behind + _NUMBERS // 2) % _NUMBERS - _NUMBERS // 2
-            self.credit = max(0, behind)
+            # Numbers go round, and a peer may grant all of them: those that are under way to it are few.
+            under_way = (self._delivery_count - (flow.delivery_count or 0)) % _NUMBERS
+            self.credit = max(0, flow.link_credit - under_way)
         self.drain = flow.drain
 
 
@@ -239,6 +250,7 @@ class Session:
         self._next_delivery = 0
         self._waiting: deque[bytes] = deque()
         self._unsettled: dict[int, OutgoingDelivery] = {}
+        self._dropped: deque[int] = deque(maxlen=_MOST_DROPPED)
 
     @property
     def waiting(self) -> int:
@@ -337,9 +349,12 @@ class Session:
             return False
         del self.links[link.handle]
         link.is_attached = False
+        if link.coming is not None:
+            link.cut_off = link.coming.state
         link._let_go()
         for number in [number for number, one in self._unsettled.items() if one.link is link]:
             del self._unsettled[number]
+            self._dropped.append(number)
         return True
 
     def _flow(self, **of_link: Any) -> Flow:
@@ -383,7 +398,7 @@ class Session:
         link = self.links.get(transfer.handle)
         if link is None:
             if transfer.handle in self._detaching:
-                return []
+                return discarded(transfer)
             raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {transfer.handle}")
         if link.sends:
             raise AmqpError(NOT_ALLOWED, f"link {link.attach.name!r} is one on which the peer receives")
@@ -405,7 +420,12 @@ class Session:
         else:
             numbers = ((first + step) % _NUMBERS for step in range(count))
             found = [self._unsettled[number] for number in numbers if number in self._unsettled]
-        return [Disposed(found, disposition.state, disposition.settled)] if found else []
+        events: list[Event] = []
+        if any((number - first) % _NUMBERS < count for number in self._dropped):
+            events += discarded(disposition)
+        if found:
+            events.append(Disposed(found, disposition.state, disposition.settled))
+        return events
 
     def _send(
         self, link: Link, tag: bytes, payload: bytes, settled: bool, content: Any, state: Composite | None
@@ -447,6 +467,12 @@ class Session:
 
     def _write_encoded(self, performative: bytes) -> None:
         self.connection._output.append(frame_of(self.channel, performative))
+
+
+def discarded(performative: Composite) -> list[Event]:
+    """Return what to tell of a performative for a link or a session that is gone."""
+    state = performative.state if isinstance(performative, (Transfer, Disposition)) else None
+    return [] if state is None else [Discarded(state)]
 
 
 _TRUE, _FALSE, _NULL = b"\x41", b"\x42", b"\x40"

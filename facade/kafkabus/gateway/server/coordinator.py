@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
+
 from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.frames import described
@@ -24,23 +26,47 @@ class CoordinatorNode(BaseNode):
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin or end a transaction."""
-        self.peer.start(self._do(delivery))
-
-    async def _do(self, delivery: IncomingDelivery) -> None:
-        transactions = self.peer.transactions
-        state: Composite
         try:
-            asked = described(decode_sections(delivery.payload).value)
-            if isinstance(asked, Declare):
-                state = Declared(await transactions.declare())
-            elif isinstance(asked, Discharge):
-                await transactions.discharge(asked.txn_id, commit=not asked.fail)
-                state = Accepted()
-            else:
-                raise AmqpError(ILLEGAL_STATE, f"{asked!r:.60} neither declares nor discharges a transaction")
+            outcome = self._begun(delivery)
+        except Exception as error:  # noqa: BLE001 - the client is told
+            self._answer(delivery, Rejected(error_of(told(error))))
+        else:
+            self.peer.start(self._finish(delivery, outcome))
+
+    def _begun(self, delivery: IncomingDelivery) -> Awaitable[Composite]:
+        """Begin what the client asks for, in the moment at which it arrives; return the outcome, to be awaited.
+
+        Raises:
+            AmqpError: The client asks for nothing that a coordinator does, or for the end of an unknown transaction.
+        """
+        asked = described(decode_sections(delivery.payload).value)
+        if isinstance(asked, Declare):
+            return self._declared()
+        if isinstance(asked, Discharge):
+            self.peer.fail_unfinished(asked.txn_id)
+            return self._discharged(self.peer.transactions.discharge(asked.txn_id, commit=not asked.fail))
+        raise AmqpError(ILLEGAL_STATE, f"{asked!r:.60} neither declares nor discharges a transaction")
+
+    async def _declared(self) -> Composite:
+        return Declared(await self.peer.transactions.declare(self.link))
+
+    async def _discharged(self, end: Awaitable[None]) -> Composite:
+        await end
+        return Accepted()
+
+    async def _finish(self, delivery: IncomingDelivery, outcome: Awaitable[Composite]) -> None:
+        try:
+            state = await outcome
         except Exception as error:  # noqa: BLE001 - the client is told
             state = Rejected(error_of(told(error)))
+        self._answer(delivery, state)
+
+    def _answer(self, delivery: IncomingDelivery, state: Composite) -> None:
         self.link.session.acknowledge([delivery], state)
         if self.link.is_attached and self.link.credit <= CREDIT // 2:
             self.link.give_credit(CREDIT)
         self.peer.flush_soon()
+
+    async def close(self) -> None:
+        """Roll back the transactions that were declared on the link, unless they are ending."""
+        await self.peer.transactions.end_those_of(self.link)

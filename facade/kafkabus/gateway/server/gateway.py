@@ -30,6 +30,7 @@ from kafkabus.gateway.server.peer import Node, Peer
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
+from kafkabus.gateway.server.transactions import TransactionLimits
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -49,6 +50,7 @@ class GatewaySettings:
         unsettled: How many messages a client may hold over a link.
         held_bytes: How many bytes of a client may wait to be stored before no more are read.
         policies: The policies that clients' tokens are checked against; None: they are carried, and not checked.
+        transactions: Bounds of a client's transactions.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -57,6 +59,7 @@ class GatewaySettings:
     unsettled: int = 10_000
     held_bytes: int = 16 * 1024 * 1024
     policies: Policies | None = None
+    transactions: TransactionLimits = field(default_factory=TransactionLimits)
 
 
 @dataclass

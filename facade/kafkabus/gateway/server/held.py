@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkabus._core.message import ServiceBusReceivedMessage
@@ -100,8 +100,16 @@ def named_by(entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
     return ServiceBusReceivedMessage(HeldRecord(entity.topic, token.partition, token.offset), delivery)
 
 
-async def read_contents(context: ClientContext, entity: Entity, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+async def read_contents(
+    context: ClientContext, entity: Entity, messages: Sequence[ServiceBusReceivedMessage], count: Callable[[int], None]
+) -> None:
     """Read the contents of messages that are about to be copied.
+
+    Args:
+        context: The parts of the client.
+        entity: The messages' entity.
+        messages: The messages.
+        count: Called with the bytes of each body that was read; it may refuse more by raising.
 
     Raises:
         AmqpError: One is not there any more, so that its lock is lost.
@@ -118,3 +126,4 @@ async def read_contents(context: ClientContext, entity: Entity, messages: Sequen
         if not found:
             raise AmqpError(MESSAGE_LOCK_LOST, f"message {message.sequence_number} of {entity.path} is settled")
         record.put(found[0])
+        count(len(found[0].value() or b""))

@@ -113,6 +113,11 @@ class ManagementNode(RequestNode):
                 raise AmqpError(c.NOT_IMPLEMENTED, f"no operation is called {request.operation!r}")
             if not isinstance(request.body, Mapping):
                 raise AmqpError(c.ARGUMENT_ERROR, f"the body of {request.operation!r} is a map")
+            if request.part is not None and operation != self._settle:
+                raise AmqpError(
+                    c.NOT_IMPLEMENTED,
+                    f"{request.operation!r} is no part of a transaction: ask for it without one; transactions send and settle",
+                )
             status, body = await operation(request, texts(request.body))
         except Exception as error:  # noqa: BLE001 - the client is told
             problem = told(error, self._path)
@@ -121,7 +126,7 @@ class ManagementNode(RequestNode):
                 "statusDescription": problem.description,
                 "errorCondition": problem.condition,
             }
-            return Answer(options)
+            return Answer(options, error=problem)
         options |= {"statusCode": Int(status), "statusDescription": "OK" if status == 200 else "No content"}
         if status == NO_CONTENT and request.operation.endswith("receive-by-sequence-number"):
             options["errorCondition"] = c.MESSAGE_NOT_FOUND
@@ -181,11 +186,12 @@ class ManagementNode(RequestNode):
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
         settlement, messages = disposition_of(body), await self._held(body)
-        transaction = None if request.transaction is None else self.peer.transactions.find(request.transaction)
-        gateway = self.peer.gateway
+        gateway, part = self.peer.gateway, request.part
+        if part is not None:
+            part.count(0, len(messages))
         entity = await gateway.entity(self._path)
         try:
-            await settlement.apply(gateway.context, entity, self._receiver(), messages, transaction)
+            await settlement.apply(gateway.context, entity, self._receiver(), messages, part)
         except MessageLockLostError as error:
             if not entity.has_sessions:
                 raise
@@ -233,6 +239,7 @@ class ManagementNode(RequestNode):
         return self._own_sender
 
     async def _schedule(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
         entries = body.get("messages")
         if not isinstance(entries, Sequence) or not entries:
             raise AmqpError(c.ARGUMENT_ERROR, "messages is a list of one or more")
@@ -244,11 +251,6 @@ class ManagementNode(RequestNode):
             outgoing += incoming(payload, 0)
         if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
             raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
-        if request.transaction is not None:
-            raise AmqpError(
-                c.NOT_IMPLEMENTED,
-                "scheduling within a transaction has no sequence numbers before its end: send the messages",
-            )
         numbers = await (await self._sender())._schedule(outgoing)
         return 200, {"sequence-numbers": Array(numbers)}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from typing_extensions import override
@@ -13,14 +13,17 @@ from typing_extensions import override
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
     DETACH_FORCED,
+    MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
+    TRANSACTION_ROLLBACK,
     AmqpError,
 )
 from kafkabus.gateway.amqp.connection import Connection
 from kafkabus.gateway.amqp.events import (
     Closed,
     Delivered,
+    Discarded,
     Disposed,
     Event,
     IncomingDelivery,
@@ -30,7 +33,7 @@ from kafkabus.gateway.amqp.events import (
     Opened,
     OutgoingDelivery,
 )
-from kafkabus.gateway.amqp.performatives import fields_of
+from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.errors import told
@@ -47,6 +50,12 @@ CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
 SHORTEST_HEARTBEAT = 0.5
 """The shortest time between frames that keep a connection alive, in seconds."""
+
+
+_LOST = AmqpError(
+    MESSAGE_LOCK_LOST, "a message was sent, or settled, over a link that is gone: attach a link, and begin anew"
+)
+_INCOMPLETE = AmqpError(TRANSACTION_ROLLBACK, "frames of a message of the transaction are missing")
 
 
 class Node(Protocol):
@@ -99,7 +108,7 @@ class Peer(asyncio.BufferedProtocol):
         self.name = "?"
         self.nodes: dict[Link, Node] = {}
         self.claims = Claims(gateway.settings.policies, self._check_claims)
-        self.transactions = Transactions(gateway.client.transaction)
+        self.transactions = Transactions(gateway.client.transaction, gateway.settings.transactions, self.start)
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +120,16 @@ class Peer(asyncio.BufferedProtocol):
         self.held_bytes = 0
         self._is_paused = False
         self._gone = asyncio.Event()
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            Delivered: self._delivered,
+            Disposed: self._disposed,
+            Discarded: self._discarded,
+            LinkFlowed: self._flowed,
+            LinkAttached: self._attached,
+            LinkDetached: lambda event: self._detached(event.link),
+            Opened: self._opened,
+            Closed: self._closed,
+        }
 
     # The socket.
 
@@ -154,6 +173,7 @@ class Peer(asyncio.BufferedProtocol):
                 timer.cancel()
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
+        self.transactions.lose()
         self.start(self._let_go())
 
     def flush(self) -> None:
@@ -231,23 +251,16 @@ class Peer(asyncio.BufferedProtocol):
     # Events.
 
     def _handle(self, event: Event) -> None:
-        if isinstance(event, Delivered):
-            node = self.nodes.get(event.delivery.link)
-            if node is not None:
-                node.delivered(event.delivery)
-        elif isinstance(event, Disposed):
-            self._disposed(event)
-        elif isinstance(event, LinkFlowed):
-            if event.link in self.nodes:
-                self.nodes[event.link].flowed()
-        elif isinstance(event, LinkAttached):
-            self._opening[event.link] = self.start(self._attach(event.link))
-        elif isinstance(event, LinkDetached):
-            self._detached(event.link)
-        elif isinstance(event, Opened):
-            self._opened(event)
-        elif isinstance(event, Closed):
-            self._closed(event)
+        handler = self._handlers.get(type(event))
+        if handler is not None:
+            handler(event)
+
+    def _delivered(self, event: Delivered) -> None:
+        node = self.nodes.get(event.delivery.link)
+        if node is None:
+            self.transactions.fail(event.delivery.state, _LOST)
+        else:
+            node.delivered(event.delivery)
 
     def _disposed(self, event: Disposed) -> None:
         by_link: dict[Link, list[OutgoingDelivery]] = {}
@@ -256,6 +269,18 @@ class Peer(asyncio.BufferedProtocol):
         for link, deliveries in by_link.items():
             if link in self.nodes:
                 self.nodes[link].disposed(deliveries, event.state, event.settled)
+            else:
+                self.transactions.fail(event.state, _LOST)
+
+    def _discarded(self, event: Discarded) -> None:
+        self.transactions.fail(event.state, _LOST)
+
+    def _flowed(self, event: LinkFlowed) -> None:
+        if event.link in self.nodes:
+            self.nodes[event.link].flowed()
+
+    def _attached(self, event: LinkAttached) -> None:
+        self._opening[event.link] = self.start(self._attach(event.link))
 
     def _opened(self, event: Opened) -> None:
         if self._alarm is not None:
@@ -304,7 +329,16 @@ class Peer(asyncio.BufferedProtocol):
             node.flowed()
         self.flush()
 
+    def fail_unfinished(self, name: bytes) -> None:
+        """Have a transaction fail if frames of a message that is part of it are missing."""
+        for session in self.engine.sessions.values():
+            for link in session.links.values():
+                state = None if link.coming is None else link.coming.state
+                if isinstance(state, TransactionalState) and state.txn_id == name:
+                    self.transactions.fail(state, _INCOMPLETE)
+
     def _detached(self, link: Link) -> None:
+        self.transactions.fail(link.cut_off, _INCOMPLETE)
         task, node = self._opening.pop(link, None), self.nodes.pop(link, None)
         if task is not None:
             task.cancel()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from kafkabus._core.exceptions import MessageLockLostError, SessionLockLostError
+from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp.conditions import (
@@ -22,7 +25,6 @@ from kafkabus.gateway.amqp.performatives import (
     SETTLED,
     Rejected,
     Source,
-    TransactionalState,
     error_of,
     fields_of,
 )
@@ -31,12 +33,15 @@ from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.held import let_go
 from kafkabus.gateway.server.messages import stored, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
-from kafkabus.gateway.server.settlements import echo_of, settlement_of
+from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
+from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.types import Described, Symbol
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
+
+LOGGER = logging.getLogger("kafkabus.gateway")
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 TIMEOUT: Final = Symbol("com.microsoft:timeout")
@@ -62,6 +67,7 @@ LOCK_SLACK: Final = 0.05
 """How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
 
 _NONE: Final = object()
+_SETTLED_OTHERWISE: Final = AmqpError(NOT_ALLOWED, "the message is being settled in another way")
 
 
 class ReceiverNode(BaseNode):
@@ -89,8 +95,8 @@ class ReceiverNode(BaseNode):
         self._claimed_at = 0.0
         self._wanted = asyncio.Event()
         self._stock: list[ServiceBusReceivedMessage] = []
-        self._settling: deque[tuple[list[OutgoingDelivery], Any, bool]] = deque()
-        self._under_way: set[OutgoingDelivery] = set()
+        self._settling: deque[_Group] = deque()
+        self._under_way: dict[OutgoingDelivery, Any] = {}
         self._settler: asyncio.Task[None] | None = None
         self._mean_bytes = 1024.0
         self._tag = 0
@@ -267,11 +273,13 @@ class ReceiverNode(BaseNode):
         """Have messages settled."""
         if state is None and not settled:
             return
+        transactions = self.peer.transactions
+        part = transactions.join(state, operations=len(deliveries))
+        if any(self._under_way.get(one, state) != state for one in deliveries):
+            transactions.fail(state, _SETTLED_OTHERWISE)
         fresh = [one for one in deliveries if one not in self._under_way]
-        if not fresh:
-            return
-        self._under_way.update(fresh)
-        self._settling.append((fresh, state, settled))
+        self._under_way.update(dict.fromkeys(fresh, state))
+        self._settling.append(_Group(state, settled, fresh, part))
         if self._settler is None:
             self._settler = self.peer.start(self._settle())
 
@@ -279,14 +287,11 @@ class ReceiverNode(BaseNode):
         """Settle what is to be settled."""
         try:
             while self._settling:
-                several = list(self._settling)
-                self._settling.clear()
                 groups: list[_Group] = []
-                for deliveries, state, settled in several:
-                    last = groups[-1] if groups else None
-                    if last is None or not last.takes(state, settled):
-                        groups.append(last := _Group(state, settled))
-                    last.deliveries += deliveries
+                while self._settling:
+                    group = self._settling.popleft()
+                    if not groups or not groups[-1].joined(group):
+                        groups.append(group)
                 await asyncio.gather(*(self._settle_group(group) for group in groups))
                 self._wanted.set()
                 self.peer.flush_soon()
@@ -297,13 +302,32 @@ class ReceiverNode(BaseNode):
         messages = [one.content for one in group.deliveries]
         error: AmqpError | None = None
         try:
-            await self._do(messages, group.state)
+            if messages:
+                await self._do(messages, group)
         except (MessageLockLostError, SessionLockLostError) as problem:
             error = told(problem)
         except Exception as problem:  # noqa: BLE001 - the client is told
             error = told(problem, self.path)
-        self._under_way.difference_update(group.deliveries)
+        for delivery in group.deliveries:
+            self._under_way.pop(delivery, None)
+        if group.parts and group.settled:
+            await group.parts[0].give_back(partial(self._abandon, messages))
+        for part in group.parts:
+            part.end(error)
         self._answer(group, error)
+
+    async def _abandon(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Make messages available again that the client settled in a transaction that was rolled back."""
+        gateway, held = self.peer.gateway, [one for one in messages if not one._settled]
+        if not held or (self.session is not None and not self.link.is_attached):
+            # The messages of a session went back with its lock.
+            return
+        try:
+            entity = await gateway.entity(self.path)
+            async with gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver:
+                await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, held, None)
+        except (ServiceBusError, AmqpError) as error:
+            LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(held), error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         session = self.link.session
@@ -314,28 +338,26 @@ class ReceiverNode(BaseNode):
         if error is None:
             session.settle(group.deliveries, echo)
             return
-        refused = Rejected(error_of(error))
+        refused = within(group.state, Rejected(error_of(error)))
         if error.condition in {MESSAGE_LOCK_LOST, SESSION_LOCK_LOST}:
             # Of several, some may have been settled.
             session.settle([one for one in group.deliveries if one.content._settled], echo)
         session.settle(group.deliveries, refused)
 
-    async def _do(self, messages: Sequence[ServiceBusReceivedMessage], state: Any) -> None:
-        """Settle messages as a state says.
+    async def _do(self, messages: Sequence[ServiceBusReceivedMessage], group: _Group) -> None:
+        """Settle messages as their state says.
 
         Raises:
             ServiceBusError: They cannot be settled.
             AmqpError: The state is none that settles.
         """
-        settlement = settlement_of(state)
+        settlement = settlement_of(group.state)
         if settlement is None or self._takes:
             return
-        transaction = None
-        if isinstance(state, TransactionalState):
-            transaction = self.peer.transactions.find(state.txn_id)
         gateway = self.peer.gateway
         entity = await gateway.entity(self.path)
-        await settlement.apply(gateway.context, entity, self.receiver, messages, transaction)
+        part = group.parts[0] if group.parts else None
+        await settlement.apply(gateway.context, entity, self.receiver, messages, part)
 
     async def close(self) -> None:
         """End the link: a session is given up; other messages stay locked as long as their locks last."""
@@ -350,13 +372,25 @@ class ReceiverNode(BaseNode):
 
 
 class _Group:
-    """Deliveries that are settled alike."""
+    """Deliveries that are settled alike.
 
-    def __init__(self, state: Any, settled: bool) -> None:
+    Args:
+        state: Their state.
+        settled: Whether the client has settled them.
+        deliveries: The deliveries.
+        part: Their part in a transaction; None without one.
+    """
+
+    def __init__(self, state: Any, settled: bool, deliveries: list[OutgoingDelivery], part: Enlistment | None) -> None:
         self.state = state
         self.settled = settled
-        self.deliveries: list[OutgoingDelivery] = []
+        self.deliveries = deliveries
+        self.parts = [] if part is None else [part]
 
-    def takes(self, state: Any, settled: bool) -> bool:
-        """Return whether deliveries of this state belong here."""
-        return self.settled == settled and type(state) is type(self.state) and state == self.state
+    def joined(self, other: _Group) -> bool:
+        """Add the deliveries of another group if they are settled alike; return whether they are."""
+        if self.settled != other.settled or type(other.state) is not type(self.state) or other.state != self.state:
+            return False
+        self.deliveries += other.deliveries
+        self.parts += other.parts
+        return True

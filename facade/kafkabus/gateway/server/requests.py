@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
-from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, TransactionalState, error_of
+from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.addresses import path_of
 from kafkabus.gateway.server.peer import BaseNode
+from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 
 if TYPE_CHECKING:
@@ -32,13 +33,13 @@ class Request:
         properties: Its properties, by their names.
         options: Its application properties.
         body: The value of its body.
-        transaction: The transaction that it is part of; None without one.
+        part: Its part in a transaction; None without one.
     """
 
     properties: Mapping[str, Any]
     options: Mapping[Any, Any]
     body: Any
-    transaction: bytes | None = None
+    part: Enlistment | None = None
 
     @property
     def operation(self) -> str:
@@ -53,10 +54,12 @@ class Answer:
     Attributes:
         options: Its application properties.
         body: The value of its body.
+        error: Why the request was refused; None if it was not.
     """
 
     options: dict[str, Any]
     body: Any = None
+    error: AmqpError | None = None
 
 
 class ReplyNode(BaseNode):
@@ -101,32 +104,43 @@ class RequestNode(BaseNode):
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
-        self.peer.start(self._take(delivery))
+        self.peer.start(self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)))
 
-    async def _take(self, delivery: IncomingDelivery) -> None:
-        session = self.link.session
-        transaction = delivery.state.txn_id if isinstance(delivery.state, TransactionalState) else None
+    async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
+        error: AmqpError | None = None
         try:
-            if delivery.is_too_large:
-                raise AmqpError(MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes is too large")
-            try:
-                request = decode_sections(delivery.payload)
-            except ValueError as error:
-                raise AmqpError(ARGUMENT_ERROR, f"the request is no AMQP message: {error}") from error
-        except AmqpError as error:
-            session.acknowledge([delivery], Rejected(error_of(error)))
+            request = self._request(delivery, part)
+        except AmqpError as problem:
+            error = problem
+            self.link.session.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
         else:
-            accepted = Accepted() if transaction is None else TransactionalState(transaction, Accepted())
-            session.acknowledge([delivery], accepted)
-            asked = Request(request.properties, request.application_properties, request.value, transaction)
-            reply = self._reply_node(asked)
-            answer = await self.answer(asked)
-            properties = {"correlation_id": asked.properties.get("message_id")}
+            self.link.session.acknowledge([delivery], within(delivery.state, Accepted()))
+            reply = self._reply_node(request)
+            answer = await self.answer(request)
+            error = answer.error
             if reply is not None:
-                reply.send(_encoded(properties, answer))
+                reply.send(_encoded({"correlation_id": request.properties.get("message_id")}, answer))
+        finally:
+            if part is not None:
+                part.end(error)
         if self.link.is_attached and self.link.credit <= AT_ONCE // 2:
             self.link.give_credit(AT_ONCE)
         self.peer.flush_soon()
+
+    @staticmethod
+    def _request(delivery: IncomingDelivery, part: Enlistment | None) -> Request:
+        """Return the request in a delivery.
+
+        Raises:
+            AmqpError: There is none.
+        """
+        if delivery.is_too_large:
+            raise AmqpError(MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes is too large")
+        try:
+            message = decode_sections(delivery.payload)
+        except ValueError as error:
+            raise AmqpError(ARGUMENT_ERROR, f"the request is no AMQP message: {error}") from error
+        return Request(message.properties, message.application_properties, message.value, part)
 
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from kafkabus._core.exceptions import (
@@ -16,13 +17,20 @@ from kafkabus._core.exceptions import (
 )
 from kafkabus._core.message import Outgoing, ServiceBusMessageBatch
 from kafkabus.aio import ServiceBusSender
-from kafkabus.gateway.amqp.conditions import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, NOT_ALLOWED, AmqpError
+from kafkabus.gateway.amqp.conditions import (
+    INTERNAL_ERROR,
+    MESSAGE_SIZE_EXCEEDED,
+    NOT_ALLOWED,
+    NOT_IMPLEMENTED,
+    AmqpError,
+)
 from kafkabus.gateway.amqp.events import IncomingDelivery
-from kafkabus.gateway.amqp.performatives import Accepted, Composite, Rejected, TransactionalState, error_of
+from kafkabus.gateway.amqp.performatives import Accepted, Rejected, error_of, fields_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.messages import incoming
 from kafkabus.gateway.server.peer import BaseNode
+from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.types import Symbol, ULong
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
@@ -30,6 +38,8 @@ if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
 
 BATCH_LIMIT: Final = Symbol("com.microsoft:max-message-batch-size")
+SEND_VIA: Final = Symbol("com.microsoft:transfer-destination-address")
+"""The property of a link whose messages are to go on to another entity, which it names."""
 
 NOTHING_STORED: Final = (
     InvalidOperationError,
@@ -42,7 +52,20 @@ NOTHING_STORED: Final = (
 )
 """Errors of a sender that has sent nothing; after others, some of the messages may be stored."""
 
-_Parsed = tuple[IncomingDelivery, list[Outgoing]]
+
+@dataclass(slots=True)
+class _Arrival:
+    """A message, or a batch of messages, that has arrived.
+
+    Attributes:
+        delivery: The delivery.
+        part: Its part in a transaction; None without one.
+        messages: The messages that it holds.
+    """
+
+    delivery: IncomingDelivery
+    part: Enlistment | None
+    messages: Sequence[Outgoing] = ()
 
 
 class SenderNode(BaseNode):
@@ -62,7 +85,7 @@ class SenderNode(BaseNode):
         super().__init__(peer, link)
         self._path = path
         self._sender: ServiceBusSender | None = None
-        self._waiting: deque[IncomingDelivery] = deque()
+        self._waiting: deque[_Arrival] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._most = 0
 
@@ -75,6 +98,12 @@ class SenderNode(BaseNode):
         """
         if self._path.is_dead_letter or SUBSCRIPTIONS in self._path.name:
             raise AmqpError(NOT_ALLOWED, f"nothing can be sent to {self._path}: send to a queue or a topic")
+        if SEND_VIA in fields_of(self.link.attach.properties):
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                f"{SEND_VIA}: no message goes to another entity by way of {self._path}; send to that entity, as a "
+                "transaction spans all entities of the namespace",
+            )
         self._sender = self.peer.gateway.sender(self._path)
         await self._sender.__aenter__()
         self._most = await self.peer.gateway.max_message_bytes(self._path)
@@ -88,7 +117,7 @@ class SenderNode(BaseNode):
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Have a message, or a batch of messages, stored."""
         self.peer.hold(delivery.size)
-        self._waiting.append(delivery)
+        self._waiting.append(_Arrival(delivery, self.peer.transactions.join(delivery.state, delivery.size)))
         if self._worker is None:
             self._worker = self.peer.start(self._work())
 
@@ -96,41 +125,51 @@ class SenderNode(BaseNode):
         """Store what waits."""
         try:
             while self._waiting:
-                several: list[IncomingDelivery] = []
-                size = 0
-                while self._waiting and (not several or size + self._waiting[0].size <= self._most):
-                    if several and self._waiting[0].state is not several[0].state:
-                        break
-                    several.append(self._waiting.popleft())
-                    size += several[-1].size
+                arrivals = self._next()
                 try:
-                    await self._store(several)
+                    await self._store(arrivals)
                 finally:
-                    self.peer.hold(-sum(one.size for one in several))
+                    self.peer.hold(-sum(one.delivery.size for one in arrivals))
                 if self.link.is_attached and self.link.credit <= self._credit // 2:
                     self.link.give_credit(self._credit - len(self._waiting))
                 self.peer.flush_soon()
         finally:
             self._worker = None
 
-    async def _store(self, deliveries: Sequence[IncomingDelivery]) -> None:
-        """Store deliveries of one transaction, or of none, and answer them."""
-        good: list[_Parsed] = []
-        for delivery in deliveries:
-            try:
-                good.append((delivery, self._parsed(delivery)))
-            except AmqpError as error:  # noqa: PERF203 - one that is refused must not spoil the others
-                self._answer([delivery], error)
+    def _next(self) -> list[_Arrival]:
+        """Return the next arrivals that are stored together; those of transactions go one by one."""
+        arrivals = [self._waiting.popleft()]
+        size = arrivals[0].delivery.size
+        while self._waiting and arrivals[0].part is None and self._waiting[0].part is None:
+            size += self._waiting[0].delivery.size
+            if size > self._most:
+                break
+            arrivals.append(self._waiting.popleft())
+        return arrivals
+
+    async def _store(self, arrivals: Sequence[_Arrival]) -> None:
+        """Store messages, and answer them."""
+        # One that is refused must not spoil the others.
+        good = [arrival for arrival in arrivals if self._is_parsed(arrival)]
         if not good:
             return
         refused = await self._try(good)
         if refused is None or len(good) == 1:
-            self._answer([delivery for delivery, _ in good], refused)
+            self._answer(good, refused)
             return
         # Which of them is refused shows if each goes alone; unless the broker has some of them already.
-        for one in good:
-            alone = refused if refused.stored else await self._try([one])
-            self._answer([one[0]], alone)
+        for arrival in good:
+            alone = refused if refused.stored else await self._try([arrival])
+            self._answer([arrival], alone)
+
+    def _is_parsed(self, arrival: _Arrival) -> bool:
+        """Parse the messages of an arrival; answer it, and return False, if they are refused."""
+        try:
+            arrival.messages = self._parsed(arrival.delivery)
+        except AmqpError as error:
+            self._answer([arrival], error)
+            return False
+        return True
 
     def _parsed(self, delivery: IncomingDelivery) -> list[Outgoing]:
         if delivery.is_too_large or delivery.size > self._most:
@@ -145,25 +184,24 @@ class SenderNode(BaseNode):
             raise AmqpError(INTERNAL_ERROR, "the link is closed")
         return self._sender
 
-    async def _try(self, parsed: Sequence[_Parsed]) -> _Refused | None:
-        """Store messages together; return why they could not be stored, or None."""
-        state = parsed[0][0].state
-        batch = ServiceBusMessageBatch._of([one for _, several in parsed for one in several])
+    async def _try(self, arrivals: Sequence[_Arrival]) -> _Refused | None:
+        """Store messages together, or have their transaction send them; return why that was refused, or None."""
+        batch = ServiceBusMessageBatch._of([message for one in arrivals for message in one.messages])
+        part = arrivals[0].part
         try:
-            transaction = None
-            if isinstance(state, TransactionalState):
-                transaction = self.peer.transactions.find(state.txn_id)
+            transaction = None if part is None else part.transaction
             await self._open_sender.send_messages(batch, transaction=transaction)
         except Exception as error:  # noqa: BLE001 - the client is told
             return _Refused(told(error, self._path), stored=not isinstance(error, NOTHING_STORED))
         return None
 
-    def _answer(self, deliveries: Sequence[IncomingDelivery], error: AmqpError | None) -> None:
-        state: Composite = Accepted() if error is None else Rejected(error_of(error))
-        if isinstance(deliveries[0].state, TransactionalState) and error is None:
-            state = TransactionalState(deliveries[0].state.txn_id, state)
+    def _answer(self, arrivals: Sequence[_Arrival], error: AmqpError | None) -> None:
+        for arrival in arrivals:
+            if arrival.part is not None:
+                arrival.part.end(error)
+        state = within(arrivals[0].delivery.state, Accepted() if error is None else Rejected(error_of(error)))
         if self.link.is_attached:
-            self.link.session.acknowledge(deliveries, state)
+            self.link.session.acknowledge([one.delivery for one in arrivals], state)
 
     async def close(self) -> None:
         """Let go of the sender when everything that came is stored."""

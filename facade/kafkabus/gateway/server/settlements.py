@@ -12,7 +12,7 @@ from kafkabus._core.amqp_encoding import plain_value
 from kafkabus._core.entity import Entity
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import StoredRecord
-from kafkabus.aio import ServiceBusReceiver, ServiceBusTransaction
+from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, DEAD_LETTER, NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
@@ -25,6 +25,7 @@ from kafkabus.gateway.amqp.performatives import (
     fields_of,
 )
 from kafkabus.gateway.server.held import read_contents
+from kafkabus.gateway.server.transactions import Enlistment
 from kafkabus_mapping.headers import APPLICATION_PROPERTIES
 from kafkabus_mapping.properties import decode_properties, encode_properties
 
@@ -61,7 +62,7 @@ class Settlement:
         entity: Entity,
         receiver: ServiceBusReceiver,
         messages: Sequence[ServiceBusReceivedMessage],
-        transaction: ServiceBusTransaction | None,
+        part: Enlistment | None,
     ) -> None:
         """Settle messages.
 
@@ -70,7 +71,7 @@ class Settlement:
             entity: The messages' entity.
             receiver: A receiver of it.
             messages: The messages.
-            transaction: The transaction that this is part of; None without one.
+            part: Its part in a transaction; None without one.
 
         Raises:
             ServiceBusError: They cannot be settled.
@@ -82,7 +83,9 @@ class Settlement:
                 f"properties cannot be changed when a message is {self.verb.value}: leave them out; they can be when it is "
                 "dead-lettered",
             )
-        await read_contents(context, entity, [one for one in messages if self._copies(entity, one)])
+        transaction = None if part is None else part.transaction
+        copied = [one for one in messages if self._copies(entity, one)]
+        await read_contents(context, entity, copied, _no_limit if part is None else part.count)
         if self.verb is Verb.COMPLETE:
             await receiver.complete_messages(messages, transaction=transaction)
         elif self.verb is Verb.ABANDON:
@@ -90,6 +93,10 @@ class Settlement:
         elif self.verb is Verb.DEFER:
             await receiver.defer_messages(messages, transaction=transaction)
         elif self.verb is Verb.RELEASE:
+            if transaction is not None:
+                raise AmqpError(
+                    NOT_IMPLEMENTED, "a transaction releases no messages: release them without it, or abandon them"
+                )
             await receiver._put_back(messages)
         else:
             for message in messages if self.changes else ():
@@ -157,6 +164,11 @@ def echo_of(state: object) -> Composite | None:
 def texts(given: object) -> dict[str, Any]:
     """Return a map with its keys, which may be symbols, as texts; empty if there is none."""
     return {str(key): value for key, value in fields_of(given).items()}
+
+
+def _no_limit(size: int) -> None:
+    """Allow any number of bytes."""
+    del size
 
 
 def _dead_letter(error: object) -> Settlement:

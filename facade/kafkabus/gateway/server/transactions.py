@@ -1,26 +1,216 @@
-"""The transactions of a client."""
+"""The transactions of a client: which of its operations belong to each, and how each ends.
+
+An operation joins its transaction in the moment at which it arrives, and leaves it when it was carried out or refused. A
+discharge waits for the operations that joined before it, in any session of the connection, and for nothing else.
+
+::
+
+    open ──── discharge arrives ────▶ ending ──── no operation under way ────▶ committed, or rolled back
+      │                                  │
+      └── time-out, coordinator's link ──┴── time-out ──▶ rolled back
+
+An operation that fails makes its transaction roll back only: its discharge is refused with the reason.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
-from collections.abc import Callable
-from typing import Final
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Final
 
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus.aio import ServiceBusTransaction
 from kafkabus.gateway.amqp.conditions import (
+    INTERNAL_ERROR,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_TIMEOUT,
     UNKNOWN_TRANSACTION,
     AmqpError,
 )
+from kafkabus.gateway.amqp.performatives import Composite, TransactionalState
 
-LASTS: Final = 120.0
-"""How long a transaction may last, in seconds; as on the service."""
-MOST: Final = 100
-"""The most transactions that a client has at once."""
+LOGGER = logging.getLogger("kafkabus.gateway")
+
+REMEMBERED: Final = 1_000
+"""How many transactions that lasted for too long a connection remembers, to tell its client why they are gone."""
+
+GiveBack = Callable[[], Awaitable[None]]
+"""Makes messages available again that the client has settled in a transaction that was rolled back."""
+
+
+@dataclass(frozen=True)
+class TransactionLimits:
+    """Bounds of the transactions of one client.
+
+    Attributes:
+        seconds: How long a transaction may last, in seconds; by default as on the service.
+        transactions: The most transactions at once.
+        bytes: The most bytes of messages that one transaction sends or copies.
+        operations: The most messages that one transaction sends and settles.
+    """
+
+    seconds: float = 120.0
+    transactions: int = 100
+    bytes: int = 64 * 1024 * 1024
+    operations: int = 10_000
+
+
+class Enlistment:
+    """An operation of a transaction, from its arrival to its end.
+
+    Args:
+        of: The transaction; None if the client has no such transaction.
+        refused: Why the operation cannot be part of it; None if it can.
+    """
+
+    def __init__(self, of: _Transaction | None, refused: AmqpError | None) -> None:
+        self._of = of
+        self._refused = refused
+        if of is not None:
+            of.under_way += 1
+
+    @property
+    def transaction(self) -> ServiceBusTransaction:
+        """The transaction.
+
+        Raises:
+            AmqpError: The operation cannot be part of it.
+        """
+        if self._of is None or self._refused is not None:
+            raise self._refused or AmqpError(INTERNAL_ERROR, "the operation is part of no transaction")
+        self._of.check()
+        return self._of.inner
+
+    def count(self, size: int, operations: int = 0) -> None:
+        """Count bytes that the transaction keeps, and messages that it settles, beside those with which the operation came.
+
+        Raises:
+            AmqpError: They are too many.
+        """
+        if self._of is not None and (error := self._of.count(size, operations)) is not None:
+            raise error
+
+    def end(self, error: AmqpError | None) -> None:
+        """Note that the operation was carried out, or why it was not: the transaction can then only be rolled back."""
+        if self._of is not None:
+            if error is not None:
+                self._of.fail(error)
+            self._of.leave()
+            self._of = None
+
+    async def give_back(self, messages: GiveBack) -> None:
+        """Have messages that the client has settled made available again if the transaction is rolled back, or was."""
+        if self._of is None or self._of.is_undone:
+            await messages()
+        else:
+            self._of.returns.append(messages)
+
+
+class _Transaction:
+    """A transaction.
+
+    Attributes:
+        name: Its id.
+        inner: The transaction of the SDK, which sends and settles at its end.
+        owner: The link on which it was declared.
+        under_way: How many operations have joined and not left it.
+        is_ending: Whether its discharge has come; no operation joins any more.
+        is_undone: Whether it was rolled back.
+        returns: Make messages available again that the client has settled.
+        failure: Why it can only be rolled back; None if it can be committed.
+    """
+
+    def __init__(self, name: bytes, inner: ServiceBusTransaction, owner: object, limits: TransactionLimits) -> None:
+        self.name = name
+        self.inner = inner
+        self.owner = owner
+        self.under_way = 0
+        self.is_ending = False
+        self.is_undone = False
+        self.returns: list[GiveBack] = []
+        self.failure: AmqpError | None = None
+        self._limits = limits
+        self._size = 0
+        self._operations = 0
+        self._changed = asyncio.Event()
+
+    def check(self) -> None:
+        """Check that operations may be part of it.
+
+        Raises:
+            AmqpError: It has failed.
+        """
+        if self.failure is not None:
+            raise _rolled_back(self.failure)
+
+    def count(self, size: int, operations: int) -> AmqpError | None:
+        """Count bytes and operations; return an error, at which the transaction fails, if there are too many."""
+        self._size += size
+        self._operations += operations
+        most = self._limits
+        if self._size <= most.bytes and self._operations <= most.operations:
+            return None
+        error = AmqpError(
+            RESOURCE_LIMIT_EXCEEDED,
+            f"a transaction has at most {most.operations:,} messages, and {most.bytes:,} bytes of messages: commit more often",
+        )
+        self.fail(error)
+        return error
+
+    def fail(self, error: AmqpError) -> None:
+        """Note that an operation failed; the first error counts."""
+        self.failure = self.failure or error
+        self._changed.set()
+
+    def leave(self) -> None:
+        """Note that an operation is over."""
+        self.under_way -= 1
+        self._changed.set()
+
+    async def is_quiet(self) -> None:
+        """Wait until no operation is under way, or the transaction has failed."""
+        while self.under_way and self.failure is None:
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def commit(self) -> None:
+        """Commit it.
+
+        Raises:
+            AmqpError: That failed; nothing of it was done, unless the error says that it is unknown.
+        """
+        try:
+            await self.inner.__aexit__(None, None, None)
+        except Exception as error:
+            if self.inner._in_doubt:
+                raise AmqpError(INTERNAL_ERROR, str(error)) from error
+            self.failure = AmqpError(TRANSACTION_ROLLBACK, str(error))
+            self.is_undone = True
+            await self._give_back()
+            if isinstance(error, ServiceBusError):
+                raise self.failure from error
+            raise
+
+    async def roll_back(self, *, give_back: bool) -> None:
+        """Undo it.
+
+        Args:
+            give_back: Whether messages that the client has settled are available again at once; else when their locks end.
+        """
+        self.is_undone = True
+        error = _RolledBackError()
+        await self.inner.__aexit__(type(error), error, None)
+        if give_back:
+            await self._give_back()
+
+    async def _give_back(self) -> None:
+        returns, self.returns = self.returns, []
+        await asyncio.gather(*(give_back() for give_back in returns))
 
 
 class _RolledBackError(Exception):
@@ -32,82 +222,159 @@ class Transactions:
 
     Args:
         begin: Makes a transaction.
+        limits: Bounds.
+        start: Does some work in the background.
     """
 
-    def __init__(self, begin: Callable[[], ServiceBusTransaction]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], ServiceBusTransaction],
+        limits: TransactionLimits,
+        start: Callable[[Coroutine[Any, Any, None]], object],
+    ) -> None:
         self._begin = begin
-        self._open: dict[bytes, ServiceBusTransaction] = {}
+        self._limits = limits
+        self._start = start
+        self._known: dict[bytes, _Transaction] = {}
         self._alarms: dict[bytes, asyncio.TimerHandle] = {}
-        self._over: set[bytes] = set()
+        self._expired: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._is_lost = False
 
-    async def declare(self) -> bytes:
+    async def declare(self, owner: object) -> bytes:
         """Begin a transaction; return its id.
+
+        Args:
+            owner: The link on which it is declared.
 
         Raises:
             AmqpError: There are too many.
         """
-        if len(self._open) >= MOST:
-            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {MOST} transactions: discharge some")
+        most = self._limits.transactions
+        if len(self._known) >= most:
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {most} transactions: discharge some")
         name = uuid.uuid4().bytes
-        transaction = self._begin()
-        await transaction.__aenter__()
-        self._open[name] = transaction
-        self._alarms[name] = asyncio.get_running_loop().call_later(LASTS, self._end, name)
+        inner = self._begin()
+        await inner.__aenter__()
+        self._known[name] = _Transaction(name, inner, owner, self._limits)
+        self._alarms[name] = asyncio.get_running_loop().call_later(self._limits.seconds, self._expire, name)
         return name
 
-    def find(self, name: bytes) -> ServiceBusTransaction:
-        """Return a transaction.
+    def is_open(self, name: bytes) -> bool:
+        """Return whether operations may still join a transaction."""
+        return name in self._known and not self._known[name].is_ending
+
+    def join(self, state: object, size: int = 0, operations: int = 1) -> Enlistment | None:
+        """Have an operation that has just arrived be part of a transaction.
+
+        Args:
+            state: The operation's state, which names the transaction.
+            size: How many bytes the transaction keeps for it.
+            operations: How many messages it sends or settles.
+
+        Returns:
+            Its part in the transaction, which may be refused; None if the state names no transaction.
+        """
+        if not isinstance(state, TransactionalState):
+            return None
+        if not self.is_open(state.txn_id):
+            return Enlistment(None, self._unknown(state.txn_id))
+        transaction = self._known[state.txn_id]
+        return Enlistment(transaction, transaction.count(size, operations))
+
+    def fail(self, state: object, error: AmqpError) -> None:
+        """Note that something of a transaction was lost.
+
+        Args:
+            state: The state that names the transaction, if it names one.
+            error: The loss.
+        """
+        if isinstance(state, TransactionalState) and state.txn_id in self._known:
+            self._known[state.txn_id].fail(error)
+
+    def discharge(self, name: bytes, *, commit: bool) -> Awaitable[None]:
+        """End a transaction; from the call on no operation joins it.
+
+        Returns:
+            The end, to be awaited; it raises AmqpError if the transaction is not committed.
 
         Raises:
             AmqpError: There is no such transaction, or it lasted for too long.
         """
-        transaction = self._open.get(name)
-        if transaction is None:
+        if not self.is_open(name):
             raise self._unknown(name)
-        return transaction
+        transaction = self._known[name]
+        transaction.is_ending = True
+        return self._discharge(transaction, commit=commit)
 
-    async def discharge(self, name: bytes, *, commit: bool) -> None:
-        """End a transaction.
-
-        Raises:
-            AmqpError: There is no such transaction, or it could not be committed.
-        """
-        transaction = self.find(name)
-        self._forget(name)
-        if not commit:
-            await _roll_back(transaction)
+    async def _discharge(self, transaction: _Transaction, *, commit: bool) -> None:
+        await transaction.is_quiet()
+        self._forget(transaction.name)
+        failure = transaction.failure
+        if commit and failure is None:
+            await transaction.commit()
             return
-        try:
-            await transaction.__aexit__(None, None, None)
-        except ServiceBusError as error:
-            raise AmqpError(TRANSACTION_ROLLBACK, error.message) from error
+        await transaction.roll_back(give_back=not self._is_lost)
+        if commit and failure is not None:
+            raise _rolled_back(failure)
+
+    async def end_those_of(self, owner: object) -> None:
+        """Roll back the transactions of a link that is gone, unless they are ending."""
+        theirs = [one for one in self._known.values() if one.owner is owner and not one.is_ending]
+        for transaction in theirs:
+            self._forget(transaction.name)
+        for transaction in theirs:
+            await transaction.roll_back(give_back=not self._is_lost)
+
+    def lose(self) -> None:
+        """Note that the connection is lost: the locks of messages that the client has settled last as long as they last."""
+        self._is_lost = True
 
     async def close(self) -> None:
-        """Roll back all transactions."""
-        for name in list(self._open):
-            transaction = self._open[name]
-            self._forget(name)
-            await _roll_back(transaction)
+        """Roll back all transactions that are not ending, and those that are as far as they still wait."""
+        gone = AmqpError(TRANSACTION_ROLLBACK, "the connection is closed")
+        for transaction in list(self._known.values()):
+            transaction.fail(gone)
+            if not transaction.is_ending:
+                self._forget(transaction.name)
+                await transaction.roll_back(give_back=False)
 
     def _forget(self, name: bytes) -> None:
         self._alarms.pop(name).cancel()
-        del self._open[name]
+        del self._known[name]
 
-    def _end(self, name: bytes) -> None:
+    def _expire(self, name: bytes) -> None:
         """Roll back a transaction that lasted for too long."""
-        transaction = self._open[name]
-        self._forget(name)
-        self._over.add(name)
-        self._task = asyncio.ensure_future(_roll_back(transaction))
+        transaction = self._known[name]
+        transaction.fail(self._too_long())
+        self._expired.append(name)
+        if not transaction.is_ending:
+            self._forget(name)
+            self._start(transaction.roll_back(give_back=not self._is_lost))
+
+    def _too_long(self) -> AmqpError:
+        return AmqpError(
+            TRANSACTION_TIMEOUT,
+            f"the transaction lasted for more than {self._limits.seconds:g} s and was rolled back",
+        )
 
     def _unknown(self, name: bytes) -> AmqpError:
-        if name in self._over:
-            return AmqpError(
-                TRANSACTION_TIMEOUT, f"the transaction lasted for more than {LASTS:g} s and was rolled back"
-            )
-        return AmqpError(UNKNOWN_TRANSACTION, f"no transaction has the id {name.hex()}")
+        if name in self._expired:
+            return self._too_long()
+        return AmqpError(UNKNOWN_TRANSACTION, f"no transaction has the id {name.hex()}, or it was discharged")
 
 
-async def _roll_back(transaction: ServiceBusTransaction) -> None:
-    error = _RolledBackError()
-    await transaction.__aexit__(type(error), error, None)
+def within(state: object, outcome: Composite) -> Composite:
+    """Return the outcome of an operation as its client gets it: within the transaction that the operation's state names.
+
+    A client may take a bare ``Rejected`` of a transactional transfer for success.
+    """
+    return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
+
+
+def _rolled_back(failure: AmqpError) -> AmqpError:
+    if failure.condition in {TRANSACTION_ROLLBACK, TRANSACTION_TIMEOUT}:
+        return failure
+    return AmqpError(
+        TRANSACTION_ROLLBACK,
+        f"the transaction is rolled back, as an operation of it failed: {failure.condition}: {failure.description}",
+    )

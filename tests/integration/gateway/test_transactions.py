@@ -1,0 +1,544 @@
+"""Transactions over AMQP: what belongs to one, what makes it fail, and what is left when it did not happen.
+
+Descriptions of entities that are read anew, which clients do every five seconds, are held back here: operations then take
+longer than the discharge that comes after them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafkabus._core.entity import Entity
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Disposition,
+    Modified,
+    Rejected,
+    Released,
+    TransactionalState,
+    Transfer,
+)
+from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.receivers import SESSION_FILTER
+from kafkabus.gateway.server.senders import SEND_VIA
+from kafkabus.gateway.server.transactions import TransactionLimits
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.amqp.sections import decode_sections
+from kafkabus_mapping.amqp.types import Array, Int, Symbol
+from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.names import EntityPath
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
+from tests.integration.gateway.conversation import (
+    declared,
+    discharge,
+    discharged,
+    message,
+    operation,
+    received,
+)
+
+KEY = {Symbol("x-opt-partition-key"): "k"}
+
+
+def keyed(body: str = "within", key: str = "k") -> bytes:
+    """Return an encoded message with a key, without which no transaction sends it."""
+    return message(body, message_annotations={Symbol("x-opt-partition-key"): key})
+
+
+def within(name: bytes) -> TransactionalState:
+    """Return the state of what completes, or was accepted, in a transaction."""
+    return TransactionalState(name, Accepted())
+
+
+async def bodies(client: AmqpClient, entity: str = "q") -> list[bytes]:
+    """Return the bodies of an entity's messages, also of locked ones."""
+    status, found = await operation(client, "peek-message", {"message-count": Int(300)}, entity)
+    messages = found["messages"] if status == 200 else []
+    return [b"".join(decode_sections(one["message"]).data) for one in messages]
+
+
+class Descriptions:
+    """Holds back the descriptions of entities while ``are_there`` is not set.
+
+    Attributes:
+        are_there: Set while descriptions are there.
+        asked: Set when one was asked for while they were not.
+    """
+
+    def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        catalog = gateway.context.catalog
+        look_up = catalog.entity
+        self.are_there, self.asked = asyncio.Event(), asyncio.Event()
+        self.are_there.set()
+
+        async def late(path: EntityPath, *arguments: Any, **options: Any) -> Entity:
+            if not self.are_there.is_set() and path.name == "q":
+                self.asked.set()
+                await self.are_there.wait()
+            return await look_up(path, *arguments, **options)
+
+        monkeypatch.setattr(catalog, "entity", late)
+
+
+@pytest.fixture
+def descriptions(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Descriptions:
+    """The descriptions of the gateway's entities."""
+    return Descriptions(gateway, monkeypatch)
+
+
+async def answered_once_there(descriptions: Descriptions, client: AmqpClient, ending: asyncio.Future[Any]) -> Any:
+    """Return the outcome of a discharge, which must not come before the descriptions do.
+
+    The connection is read meanwhile: an answer to something that came after the discharge shows that it was looked at.
+    """
+    await asyncio.wait_for(descriptions.asked.wait(), PATIENCE)
+    assert await (await client.sender("t", 40)).send(message()) == Accepted()
+    assert not ending.done()
+    descriptions.are_there.set()
+    return await asyncio.wait_for(ending, PATIENCE)
+
+
+# What belongs to a transaction.
+
+
+async def test_a_transaction_sends_and_settles_together(client: AmqpClient) -> None:
+    """Nothing before it is discharged; everything then, also across queues with one key."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    topic = await client.sender("t", 5)
+    await sender.send(message("before"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    for one in (sender, topic):
+        assert await one.send(keyed(), state=TransactionalState(name)) == within(name)
+    assert await receiver.settle(came, state=within(name)) == [within(name)]
+    subscription = await client.receiver("t/Subscriptions/all", 6)
+    subscription.grant(1)
+    receiver.grant(1, drain=True)
+    await client.until(lambda: receiver.flowed is not None and receiver.flowed.drain)
+    assert (receiver.waiting, subscription.waiting) == (0, 0)
+    assert await discharged(link, name) == Accepted()
+    assert [one.body for one in await received(receiver)] == [b"within"]
+    assert (await subscription.receive()).body == b"within"
+    outcome = await discharged(link, name)
+    assert outcome.error.condition == c.UNKNOWN_TRANSACTION
+
+
+async def test_a_discharge_waits_for_what_was_sent_before(client: AmqpClient, descriptions: Descriptions) -> None:
+    """Transfers are accepted once the transaction has them, and not before."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    name = await declared(link)
+    await client.until(lambda: sender.credit > 0)
+    descriptions.are_there.clear()
+    sent = [sender.put(keyed(str(number)), state=TransactionalState(name)) for number in range(12)]
+    ending = link.put(discharge(name))
+    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    assert await asyncio.gather(*sent) == [within(name)] * 12
+    assert await bodies(client) == [b"%d" % number for number in range(12)]
+
+
+@pytest.mark.parametrize("settled", [True, False])
+async def test_a_discharge_waits_for_what_was_settled_before(
+    client: AmqpClient, descriptions: Descriptions, settled: bool
+) -> None:
+    """By a client that waits for its answers, and by one that does not."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    for number in range(3):
+        await sender.send(message(str(number)))
+    came = await received(receiver, 3)
+    name = await declared(link)
+    descriptions.are_there.clear()
+    for one in came:
+        client.say(Disposition(True, one.number, one.number, settled, within(name)))
+    ending = link.put(discharge(name))
+    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    assert await bodies(client) == []
+
+
+async def test_a_discharge_waits_for_requests_before(client: AmqpClient, descriptions: Descriptions) -> None:
+    """Messages may be settled by their tokens."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message())
+    (came,) = await received(receiver)
+    await bodies(client)  # Opens the node.
+    name = await declared(link)
+    descriptions.are_there.clear()
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    asking = asyncio.ensure_future(operation(client, "update-disposition", body, state=TransactionalState(name)))
+    await asyncio.wait_for(descriptions.asked.wait(), PATIENCE)
+    assert await answered_once_there(descriptions, client, link.put(discharge(name))) == Accepted()
+    assert await asking == (200, None)
+    assert await bodies(client) == []
+
+
+async def test_a_discharge_waits_for_nothing_else(client: AmqpClient, descriptions: Descriptions) -> None:
+    """Neither for messages outside of the transaction, nor for another transaction's."""
+    topic, sender, link = await client.sender("t", 5), await client.sender("q"), await client.coordinator()
+    name, other = await declared(link), await declared(link)
+    await client.until(lambda: sender.credit > 0)
+    assert await topic.send(keyed(), state=TransactionalState(name)) == within(name)
+    descriptions.are_there.clear()
+    alone = sender.put(keyed())
+    another = sender.put(keyed(), state=TransactionalState(other))
+    assert await discharged(link, name) == Accepted()
+    assert not alone.done()
+    descriptions.are_there.set()
+    assert (await alone, await another) == (Accepted(), within(other))
+
+
+async def test_what_comes_after_the_discharge_does_not_belong_to_it(
+    client: AmqpClient, descriptions: Descriptions
+) -> None:
+    """It is refused, within the transaction: a bare refusal is a success to some clients."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    name = await declared(link)
+    await client.until(lambda: sender.credit > 0)
+    descriptions.are_there.clear()
+    sender.put(keyed("before"), state=TransactionalState(name))
+    ending = link.put(discharge(name))
+    after = sender.put(keyed("after"), state=TransactionalState(name))
+    again = link.put(discharge(name))
+    assert (await again).error.condition == c.UNKNOWN_TRANSACTION
+    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    outcome = await after
+    assert outcome.txn_id == name
+    assert outcome.outcome.error.condition == c.UNKNOWN_TRANSACTION
+    assert await bodies(client) == [b"before"]
+
+
+async def test_a_message_without_its_last_frames_fails_the_transaction(client: AmqpClient) -> None:
+    """Also if its link is detached before the discharge; one that the client aborts does not count."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    await client.until(lambda: sender.credit > 0)
+    name = await declared(link)
+    state = TransactionalState(name)
+    client.say(Transfer(0, client.next_delivery(), b"a", 0, state=state, more=True), keyed()[:10])
+    client.say(Transfer(0, aborted=True))
+    await sender.send(keyed("whole"), state=state)
+    assert await discharged(link, name) == Accepted()
+    assert await bodies(client) == [b"whole"]
+    for detaches in (False, True):
+        name = await declared(link)
+        state = TransactionalState(name)
+        await sender.send(keyed("never"), state=state)
+        client.say(Transfer(0, client.next_delivery(), b"b", 0, state=state, more=True), keyed()[:10])
+        if detaches:
+            await sender.detach()
+        outcome = await discharged(link, name)
+        assert outcome.error.condition == c.TRANSACTION_ROLLBACK
+        if not detaches:
+            client.say(Transfer(0, aborted=True))
+    assert await bodies(client) == [b"whole"]
+
+
+async def test_what_goes_to_a_link_that_is_gone_fails_the_transaction(
+    client: AmqpClient, gateway: Gateway, namespace: InMemoryNamespace
+) -> None:
+    """The client does not know yet that the gateway has detached it."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    receiver = await client.receiver("q")
+    await sender.send(message("before"))
+    (came,) = await received(receiver)
+    (peer,) = gateway.peers
+    ends = {one.attach.handle: one for one in peer.nodes}
+    for is_message in (True, False):
+        name = await declared(link)
+        for one in (sender, receiver):
+            if not one.is_detached:
+                peer.detach(ends[one.handle], None)
+        if is_message:
+            client.say(Transfer(0, client.next_delivery(), b"a", 0, state=within(name)), keyed())
+        else:
+            client.say(Disposition(True, came.number, came.number, True, within(name)))
+        outcome = await discharged(link, name)
+        assert outcome.error.condition == c.TRANSACTION_ROLLBACK
+    assert await bodies(client) == [b"before"]
+    namespace.advance(61)
+    assert [one.body for one in await received(await client.receiver("q", 7))] == [b"before"]
+
+
+# What makes it fail.
+
+
+@pytest.fixture
+async def bounded(namespace: InMemoryNamespace) -> AsyncIterator[AmqpClient]:
+    """A client of a gateway with small bounds, and its time for a transaction is short."""
+    limits = TransactionLimits(seconds=0.5, transactions=2, bytes=1_000, operations=3)
+    async with Gateway(namespace.connection_string, GatewaySettings(transactions=limits)) as gateway:
+        async with AmqpClient(await gateway.listen("127.0.0.1", 0)) as client:
+            yield client
+
+
+async def refused(client: AmqpClient, link: Link, name: bytes, outcome: Any, condition: str) -> None:
+    """Check that an operation was refused within its transaction, and that the transaction is rolled back for that."""
+    assert outcome.txn_id == name
+    assert isinstance(outcome.outcome, Rejected)
+    assert outcome.outcome.error.condition == condition
+    ended = await discharged(link, name)
+    assert isinstance(ended, Rejected)
+    assert ended.error.condition == c.TRANSACTION_ROLLBACK
+    assert condition in ended.error.description
+
+
+@pytest.mark.parametrize(
+    ("entity", "payload", "condition"),
+    [
+        ("q", message("no key"), c.NOT_ALLOWED),
+        ("q", keyed(key="another"), c.NOT_ALLOWED),
+        ("q", keyed("x" * 1_048_577), c.MESSAGE_SIZE_EXCEEDED),
+        ("q", b"\x00\x53\x75\x40", c.ARGUMENT_ERROR),
+        ("s", message("no session", message_annotations=KEY), c.NOT_ALLOWED),
+        ("off", keyed(), c.ENTITY_DISABLED),
+    ],
+)
+async def test_a_message_that_is_refused_fails_its_transaction(
+    client: AmqpClient, namespace: InMemoryNamespace, entity: str, payload: bytes, condition: str
+) -> None:
+    """Its input stays, whatever else the transaction was to do."""
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_queue("off")
+        administration.update_queue(replace(administration.get_queue("off"), status=EntityStatus.DISABLED))
+    sender = await client.sender(entity, 8)
+    inputs, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await inputs.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    assert await inputs.send(keyed("output"), state=TransactionalState(name)) == within(name)
+    client.say(Disposition(True, came.number, came.number, True, within(name)))
+    await client.until(lambda: sender.credit > 0)
+    outcome = await sender.put(payload, state=TransactionalState(name))
+    await refused(client, link, name, outcome, condition)
+    (again,) = await received(receiver)
+    assert (again.body, again.sections.header["delivery_count"]) == (b"input", 1)
+    assert await bodies(client) == [b"input"]
+
+
+async def test_a_lock_that_is_lost_fails_the_transaction(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """At its discharge, which takes the messages."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    await sender.send(keyed("output"), state=TransactionalState(name))
+    await receiver.settle(came, state=within(name))
+    namespace.advance(61)
+    ended = await discharged(link, name)
+    assert ended.error.condition == c.TRANSACTION_ROLLBACK
+    assert await bodies(client) == [b"input"]
+
+
+async def test_a_message_that_is_settled_twice_fails_the_transaction(client: AmqpClient) -> None:
+    """The second transaction would do something else than the client thinks."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    assert await operation(client, "update-disposition", body) == (200, None)
+    name = await declared(link)
+    (outcome,) = await receiver.settle(came, state=within(name))
+    assert outcome == within(name)
+    assert (await discharged(link, name)).error.condition == c.TRANSACTION_ROLLBACK
+
+
+@pytest.mark.parametrize("outcome", [Modified(True, message_annotations={Symbol("x"): 1}), Released()])
+async def test_an_outcome_that_transactions_do_not_have_fails_them(client: AmqpClient, outcome: Any) -> None:
+    """The message is available again after the client has settled it."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    client.say(Disposition(True, came.number, came.number, True, TransactionalState(name, outcome)))
+    ended = await discharged(link, name)
+    assert ended.error.condition == c.TRANSACTION_ROLLBACK
+    assert c.NOT_IMPLEMENTED in ended.error.description
+
+
+async def test_a_request_that_is_refused_fails_the_transaction(client: AmqpClient) -> None:
+    """Also one for an operation that no transaction has: it would be done at once."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    unknown = {"lock-tokens": Array([uuid.uuid4()]), "disposition-status": "completed"}
+    odd = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "odd"}
+    scheduled = {"messages": [{"message": keyed()}]}
+    for asked, body in (
+        ("update-disposition", odd),
+        ("update-disposition", {"lock-tokens": 5, "disposition-status": "completed"}),
+        ("schedule-message", scheduled),
+        ("peek-message", {"message-count": Int(1)}),
+        ("update-disposition", unknown),
+    ):
+        name = await declared(link)
+        status, _ = await operation(client, asked, body, state=TransactionalState(name))
+        assert (status >= 400) is (body is not unknown)
+        ended = await discharged(link, name)
+        assert ended.error.condition == c.TRANSACTION_ROLLBACK
+
+
+async def test_a_transaction_has_bounds(bounded: AmqpClient) -> None:
+    """What exceeds them is refused when it comes, and nothing of the transaction happens."""
+    sender, receiver, link = await bounded.sender("q"), await bounded.receiver("q"), await bounded.coordinator()
+    for _ in range(4):
+        await sender.send(message("input"))
+    came = await received(receiver, 4)
+    name = await declared(link)
+    assert await sender.send(keyed("x" * 500), state=TransactionalState(name)) == within(name)
+    outcome = await sender.send(keyed("x" * 500), state=TransactionalState(name))
+    await refused(bounded, link, name, outcome, c.RESOURCE_LIMIT_EXCEEDED)
+    name = await declared(link)
+    bounded.say(Disposition(True, came[0].number, came[3].number, False, within(name)))
+    outcome = await asyncio.wait_for(bounded.expect_answer(came[0].number), PATIENCE)
+    await refused(bounded, link, name, outcome, c.RESOURCE_LIMIT_EXCEEDED)
+    await declared(link)
+    await declared(link)
+    with pytest.raises(AssertionError):
+        await declared(link)
+
+
+async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that waits for what came before its discharge. It takes the time that transactions may last here."""
+    settings = GatewaySettings(transactions=TransactionLimits(seconds=0.3))
+    async with Gateway(namespace.connection_string, settings) as gateway:
+        descriptions = Descriptions(gateway, monkeypatch)
+        async with AmqpClient(await gateway.listen("127.0.0.1", 0)) as client:
+            sender, link = await client.sender("q"), await client.coordinator()
+            await client.until(lambda: sender.credit > 0)
+            name = await declared(link)
+            descriptions.are_there.clear()
+            late = sender.put(keyed("late"), state=TransactionalState(name))
+            ended = await link.send(discharge(name))
+            assert ended.error.condition == c.TRANSACTION_TIMEOUT
+            descriptions.are_there.set()
+            assert isinstance((await late).outcome, Rejected)
+            name = await declared(link)
+            (peer,) = gateway.peers
+            while peer.transactions.is_open(name):  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(0.01)
+            ended = await discharged(link, name)
+            assert ended.error.condition == c.TRANSACTION_TIMEOUT
+            assert await bodies(client) == []
+
+
+# What is left of one that did not happen.
+
+
+async def test_a_transaction_that_fails_leaves_nothing(client: AmqpClient) -> None:
+    """A message that the client has not settled stays locked by its receiver, which may settle it by its token."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("before"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    await sender.send(keyed(), state=TransactionalState(name))
+    await receiver.settle(came, state=within(name))
+    assert await discharged(link, name, fail=True) == Accepted()
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    assert await operation(client, "update-disposition", body) == (200, None)
+    assert await bodies(client) == []
+
+
+async def settled_in(client: AmqpClient, receiver: Link, name: bytes) -> Delivered:
+    """Receive a message, and settle it in a transaction, without waiting."""
+    (came,) = await received(receiver)
+    client.say(Disposition(True, came.number, came.number, True, within(name)))
+    return came
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+async def test_a_message_that_its_client_has_settled_comes_again_at_once(client: AmqpClient, detaches: bool) -> None:
+    """After a roll-back, with its delivery counted; also if the link over which it came is gone."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("before"))
+    name = await declared(link)
+    await settled_in(client, receiver, name)
+    if detaches:
+        await receiver.detach()
+        receiver = await client.receiver("q", 9)
+    assert await discharged(link, name, fail=True) == Accepted()
+    (again,) = await received(receiver)
+    assert (again.body, again.sections.header["delivery_count"]) == (b"before", 1)
+
+
+async def test_messages_of_a_session_come_again_in_their_order(client: AmqpClient) -> None:
+    """After a roll-back, to the receiver that has the session."""
+    sender, link = await client.sender("s"), await client.coordinator()
+    receiver = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    for number in range(3):
+        await sender.send(message(str(number), properties={"group_id": "A"}))
+    name = await declared(link)
+    for _ in range(2):
+        await settled_in(client, receiver, name)
+    assert await discharged(link, name, fail=True) == Accepted()
+    assert [one.body for one in await received(receiver, 3)] == [b"0", b"1", b"2"]
+
+
+async def test_a_transaction_ends_with_the_link_that_declared_it(client: AmqpClient) -> None:
+    """As if it had been rolled back."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("before"))
+    name = await declared(link)
+    await settled_in(client, receiver, name)
+    await sender.send(keyed(), state=TransactionalState(name))
+    await link.detach()
+    (again,) = await received(receiver)
+    assert again.body == b"before"
+    outcome = await sender.send(keyed(), state=TransactionalState(name))
+    assert outcome.outcome.error.condition == c.UNKNOWN_TRANSACTION
+    assert await bodies(client) == [b"before"]
+
+
+async def test_a_message_that_is_settled_for_a_transaction_that_is_gone_comes_again(client: AmqpClient) -> None:
+    """The client does not hold it any more."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message("before"))
+    await settled_in(client, receiver, b"unknown")
+    (again,) = await received(receiver)
+    assert (again.body, again.sections.header["delivery_count"]) == (b"before", 1)
+
+
+async def test_locks_outlast_a_connection_that_is_lost(
+    port: int, client: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """Nothing of its transactions happens."""
+    async with AmqpClient(port) as gone:
+        sender, receiver, link = await gone.sender("q"), await gone.receiver("q"), await gone.coordinator()
+        await sender.send(message("before"))
+        name = await declared(link)
+        await settled_in(gone, receiver, name)
+        await sender.send(keyed(), state=TransactionalState(name))
+        gone.abort()
+        await gone.until(lambda: False)
+    survivor = await client.receiver("q")
+    survivor.grant(1, drain=True)
+    await client.until(lambda: survivor.flowed is not None and survivor.flowed.drain)
+    assert survivor.waiting == 0
+    namespace.advance(61)
+    assert [one.body for one in await received(survivor)] == [b"before"]
+    assert await bodies(client) == [b"before"]
+
+
+async def test_an_unknown_transaction_and_an_odd_request_are_refused(client: AmqpClient) -> None:
+    """The coordinator does nothing but begin and end transactions."""
+    sender, link = await client.sender("q"), await client.coordinator()
+    outcome = await sender.send(keyed(), state=TransactionalState(b"unknown"))
+    assert outcome.outcome.error.condition == c.UNKNOWN_TRANSACTION
+    for payload in (message(), b"\x00"):
+        outcome = await link.send(payload)
+        assert outcome.error.condition in {c.ILLEGAL_STATE, c.ARGUMENT_ERROR}
+    assert await discharged(link, await declared(link)) == Accepted()
+
+
+async def test_a_link_by_way_of_another_entity_is_refused(client: AmqpClient) -> None:
+    """Its messages would be stored in the entity on the way."""
+    with pytest.raises(LinkError) as caught:
+        await client.sender("q", properties={SEND_VIA: "t"})
+    assert caught.value.condition == c.NOT_IMPLEMENTED
+    assert SEND_VIA in str(caught.value)
