@@ -10,9 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from confluent_kafka import Message, Producer
+from redis.asyncio import Redis
 
 from kafkabus._async.compat import Bell, Pool
 from kafkabus._async.kafka.compat import Deliveries
+from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._kafka.delivery_reports import DeliveryReports
 from kafkabus._sync.compat import Pool as BlockingPool
 from kafkabus._sync.kafka.compat import Deliveries as BlockingDeliveries
@@ -45,6 +47,25 @@ async def test_a_bell_that_rings_hides_no_cancellation() -> None:
         for turns in STEPS:
             bell = Bell()
             assert await cancelled_after(asyncio.create_task(bell.wait(timeout)), bell.ring, turns)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_of_redis_hides_no_cancellation() -> None:
+    """redis-py sends its commands with asyncio.wait_for; a receive that was cancelled meanwhile went on for an hour."""
+    connection = RedisConnection(Redis(), address="nowhere", namespace="n")
+    connection._looked_at = True
+    loop = asyncio.get_running_loop()
+    for turns in STEPS:
+        answer: asyncio.Future[bytes] = loop.create_future()
+
+        async def receive(answer: asyncio.Future[bytes] = answer) -> None:
+            await connection.call(lambda: asyncio.wait_for(answer, 60))
+            await asyncio.sleep(0)
+
+        def come(answer: asyncio.Future[bytes] = answer) -> None:
+            answer.set_result(b"")
+
+        assert await cancelled_after(asyncio.create_task(receive()), come, turns)
 
 
 @pytest.mark.asyncio

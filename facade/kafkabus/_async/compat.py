@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import sys
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -156,6 +157,31 @@ def caller_left() -> bool:
 
 def on_left(undo: Callable[[], Awaitable[object]]) -> None:
     """Do nothing; see ``caller_left``."""
+
+
+async def cancellable(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of some work of a library, unless the caller is cancelled, which the library may forget.
+
+    ``asyncio.wait_for``, which redis-py uses, does so before Python 3.12 if its work ends in that moment. A call that waits
+    until a message comes would then go on for an hour.
+    """
+    if sys.version_info >= (3, 12):
+        return await work
+    if sys.version_info >= (3, 11):
+        caller = asyncio.current_task()
+        before = 0 if caller is None else caller.cancelling()
+        result = await work
+        if caller is not None and caller.cancelling() > before:
+            raise asyncio.CancelledError
+        return result
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    except asyncio.CancelledError:
+        task.cancel()
+        await _end_of(task)
+        raise
+    return task.result()
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:

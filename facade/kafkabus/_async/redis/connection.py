@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
 
-from kafkabus._async.compat import Lock, Semaphore
+from kafkabus._async.compat import Lock, Semaphore, cancellable
 from kafkabus._async.redis.cluster import ClusterRedis, by_slot
 from kafkabus._async.redis.opening import open_redis
 from kafkabus._core import in_memory_registry
@@ -95,7 +95,7 @@ class RedisConnection:
 
         try:
             try:
-                return await attempt()
+                return await cancellable(attempt())
             except RedisError as error:
                 if not passes(error):
                     raise
@@ -106,7 +106,7 @@ class RedisConnection:
                 wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
                 reraise=True,
             )
-            return await retrying(attempt)
+            return await retrying(lambda: cancellable(attempt()))
         except RedisError as error:
             raise self.translated(error) from error
 

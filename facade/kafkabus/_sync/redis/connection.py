@@ -18,7 +18,7 @@ from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import text_of
-from kafkabus._sync.compat import Lock, Semaphore
+from kafkabus._sync.compat import Lock, Semaphore, cancellable
 from kafkabus._sync.redis.cluster import ClusterRedis, by_slot
 from kafkabus._sync.redis.opening import open_redis
 
@@ -95,7 +95,7 @@ class RedisConnection:
 
         try:
             try:
-                return attempt()
+                return cancellable(attempt())
             except RedisError as error:
                 if not passes(error):
                     raise
@@ -106,7 +106,7 @@ class RedisConnection:
                 wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
                 reraise=True,
             )
-            return retrying(attempt)
+            return retrying(lambda: cancellable(attempt()))
         except RedisError as error:
             raise self.translated(error) from error
 
