@@ -380,14 +380,14 @@ class AmqpClient:
             base: The handle of the first of the two links, which are attached if they are not.
         """
         if base not in self._links or self._links[base].is_detached:
-            replies = await self.attach(base + 1, receives=True, source=Source(node), target=Target(f"reply-{base}"))
-            replies.grant(100)
+            await self.attach(base + 1, receives=True, source=Source(node), target=Target(f"reply-{base}"))
             await self.attach(base, receives=False, source=Source("here"), target=Target(node))
         request = Sections(
             properties={"message_id": "m", "reply_to": f"reply-{base}"},
             application_properties=dict(options),
             value=body,
         )
+        self._links[base + 1].grant(100)
         await self._links[base].send(encode_sections(request), state=state)
         return (await self._links[base + 1].receive()).sections
 

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from kafkabus.gateway.amqp.performatives import Accepted
 from kafkabus.gateway.server.messages import BATCH_FORMAT
-from kafkabus.gateway.server.receivers import SESSION_FILTER, TIMEOUT
+from kafkabus.gateway.server.receivers import TIMEOUT
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import UInt
 from tests.amqp_client import AmqpClient, Delivered, Link, LinkError

@@ -1,4 +1,4 @@
-"""What tests say to a gateway, and what they read in its answers."""
+"""Requests of tests to a gateway, and the parts of its answers that they look at."""
 
 from __future__ import annotations
 

@@ -26,8 +26,8 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
 )
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
-from kafkabus.gateway.server.receivers import SESSION_FILTER
 from kafkabus.gateway.server.senders import SEND_VIA
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.transactions import TransactionLimits
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
@@ -106,7 +106,7 @@ async def answered_once_there(descriptions: Descriptions, client: AmqpClient, en
     return await asyncio.wait_for(ending, PATIENCE)
 
 
-# What belongs to a transaction.
+# The operations of a transaction.
 
 
 async def test_a_transaction_sends_and_settles_together(client: AmqpClient) -> None:
@@ -264,7 +264,7 @@ async def test_what_goes_to_a_link_that_is_gone_fails_the_transaction(
     assert [one.body for one in await received(await client.receiver("q", 7))] == [b"before"]
 
 
-# What makes it fail.
+# Failures.
 
 
 @pytest.fixture
@@ -365,7 +365,9 @@ async def test_a_request_that_is_refused_fails_the_transaction(client: AmqpClien
     sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
     await sender.send(message("input"))
     (came,) = await received(receiver)
-    unknown = {"lock-tokens": Array([uuid.uuid4()]), "disposition-status": "completed"}
+    token = uuid.UUID(bytes_le=came.tag)
+    # Of another delivery of the message, which is over.
+    unknown = {"lock-tokens": Array([uuid.UUID(int=token.int ^ 1 << 127)]), "disposition-status": "completed"}
     odd = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "odd"}
     scheduled = {"messages": [{"message": keyed()}]}
     for asked, body in (
@@ -383,7 +385,7 @@ async def test_a_request_that_is_refused_fails_the_transaction(client: AmqpClien
 
 
 async def test_a_transaction_has_bounds(bounded: AmqpClient) -> None:
-    """What exceeds them is refused when it comes, and nothing of the transaction happens."""
+    """An operation that exceeds them is refused when it comes, and nothing of the transaction happens."""
     sender, receiver, link = await bounded.sender("q"), await bounded.receiver("q"), await bounded.coordinator()
     for _ in range(4):
         await sender.send(message("input"))
@@ -428,7 +430,7 @@ async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
             assert await bodies(client) == []
 
 
-# What is left of one that did not happen.
+# After a transaction that did not happen.
 
 
 async def test_a_transaction_that_fails_leaves_nothing(client: AmqpClient) -> None:

@@ -32,6 +32,7 @@ from kafkabus.gateway.amqp.performatives import (
     Begin,
     Close,
     Composite,
+    Detach,
     End,
     Open,
     SaslInit,
@@ -71,6 +72,7 @@ class Connection:
         sessions: The sessions, by channel.
         peer: The peer's words when it opened the connection; None before.
         partial_bytes: The bytes of messages of which not all frames have come.
+        holds: While it is more than 0, the end of a link, a session or the connection is held back, with all that follows it.
         login: The mechanism and the bytes with which the peer logged in; None without that.
     """
 
@@ -80,6 +82,8 @@ class Connection:
         self.peer: Open | None = None
         self.login: tuple[str, bytes] | None = None
         self.partial_bytes = 0
+        self.holds = 0
+        self._held: Frame | None = None
         self._container_id = container_id
         self._phase = _Phase.HEADER
         # All frames before the connection is open are short.
@@ -106,6 +110,11 @@ class Connection:
     def is_closed(self) -> bool:
         """Whether the connection is over."""
         return self._phase is _Phase.CLOSED
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an end of the peer is held back."""
+        return self._held is not None
 
     def take_output(self) -> bytes:
         """Return the bytes to send, and forget them."""
@@ -188,8 +197,11 @@ class Connection:
         return []
 
     def _read_frame(self) -> list[Event] | None:
-        frame = self._reader.frame()
+        frame, self._held = self._held or self._reader.frame(), None
         if frame is None:
+            return None
+        if self.holds and isinstance(frame.performative, (Detach, End, Close)):
+            self._held = frame
             return None
         if frame.kind != AMQP_FRAME:
             raise AmqpError(FRAMING_ERROR, "a SASL frame in an open connection")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 _FRAME_OVERHEAD: Final = 64
 """The most bytes of a transfer's frame beside its tag, its state and its payload."""
+_LONGEST_TAG: Final = 32
 _NUMBERS: Final = 1 << 32
 _MOST_DROPPED: Final = 10_000
 """How many deliveries, of links that are gone, a session remembers."""
@@ -113,23 +114,27 @@ class Link:
     def refuse(self, error: AmqpError) -> None:
         """Attach the link to no node, and detach it with an error."""
         asked = self.attach
-        self._answer(
-            Attach(
-                name=asked.name,
-                handle=self.handle,
-                role=not asked.role,
-                snd_settle_mode=asked.snd_settle_mode,
-                rcv_settle_mode=asked.rcv_settle_mode,
-                source=None if self.sends else asked.source,
-                target=asked.target if self.sends else None,
-                initial_delivery_count=0 if self.sends else None,
-            )
+        answer = Attach(
+            name=asked.name,
+            handle=self.handle,
+            role=not asked.role,
+            snd_settle_mode=asked.snd_settle_mode,
+            rcv_settle_mode=asked.rcv_settle_mode,
+            source=None if self.sends else asked.source,
+            target=asked.target if self.sends else None,
+            initial_delivery_count=0 if self.sends else None,
         )
+        try:
+            self._answer(answer)
+        except (TypeError, ValueError, OverflowError):
+            # The peer's end holds something that can be read and not written.
+            answer.source = answer.target = None
+            self._answer(answer)
         self.detach(error)
 
     def _answer(self, attach: Attach) -> None:
-        self._is_answered = True
         self.session._write(attach)
+        self._is_answered = True
 
     def detach(self, error: AmqpError | None = None) -> None:
         """Detach the link; the peer's answer is not told."""
@@ -205,6 +210,10 @@ class Link:
 
     # A link on which we send.
 
+    def frames_of(self, size: int) -> int:
+        """Return how many frames a message of so many bytes takes, with the longest tag and no state."""
+        return max(1, -(-size // self.session.payload_room(_LONGEST_TAG + 1)))
+
     def send(
         self, tag: bytes, payload: bytes, *, settled: bool, content: Any = None, state: Composite | None = None
     ) -> OutgoingDelivery | None:
@@ -256,6 +265,15 @@ class Session:
     def waiting(self) -> int:
         """How many frames wait until the peer takes more."""
         return len(self._waiting)
+
+    @property
+    def room(self) -> int:
+        """How many frames the peer takes now."""
+        return 0 if self._waiting else self._peer_window
+
+    def payload_room(self, overhead: int) -> int:
+        """Return how many bytes of a message fit into a frame, beside the overhead of its tag and its state."""
+        return self.connection._peer_frame_bytes - _FRAME_OVERHEAD - overhead
 
     def settle(self, deliveries: Iterable[OutgoingDelivery], state: Composite | None) -> None:
         """Forget deliveries that we sent, and tell the peer that they have this state."""
@@ -437,7 +455,7 @@ class Session:
             delivery = self._unsettled[number] = OutgoingDelivery(link, number, content)
             link.unsettled += 1
         encoded = b"\x40" if state is None else state.encoded()
-        room = self.connection._peer_frame_bytes - _FRAME_OVERHEAD - len(tag) - len(encoded)
+        room = self.payload_room(len(tag) + len(encoded))
         if len(payload) <= room:
             self._put(_transfer(link.handle, number, tag, settled, encoded, more=False), payload)
             return delivery

@@ -23,6 +23,7 @@ from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.claims import Policies, Right
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
+from kafkabus.gateway.server.browsers import BrowserNode
 from kafkabus.gateway.server.claims_node import ClaimsNode
 from kafkabus.gateway.server.coordinator import CoordinatorNode
 from kafkabus.gateway.server.management import ManagementNode
@@ -30,7 +31,9 @@ from kafkabus.gateway.server.peer import Node, Peer
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
+from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import TransactionLimits
+from kafkabus.gateway.server.undelivered import Undelivered
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -90,6 +93,7 @@ class Gateway:
         administration: The namespace's administration client.
         peers: The clients that are connected.
         tally: Counts of connections.
+        undelivered: Messages that were received and deleted for clients that were lost then.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """
@@ -100,6 +104,7 @@ class Gateway:
         self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
         self.peers: set[Peer] = set()
         self.tally = Tally()
+        self.undelivered = Undelivered()
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))
         self._servers: list[asyncio.Server] = []
@@ -145,6 +150,7 @@ class Gateway:
         for server in self._servers:
             server.close()
         await asyncio.gather(*(peer.close() for peer in list(self.peers)))
+        self.undelivered.report_lost()
         await self.client.close()
         await self.administration.close()
 
@@ -173,10 +179,14 @@ class Gateway:
             return CoordinatorNode(peer, link)
         if _path_of(link).lower() == CLAIMS:
             return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)
+        asked = AskedSource(link.attach.source) if link.sends else None
         address = self.check_claims(peer, link)
         if address.is_management:
             return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, address.path)
-        return ReceiverNode(peer, link, address.path) if link.sends else SenderNode(peer, link, address.path)
+        if asked is None:
+            return SenderNode(peer, link, address.path)
+        kind = BrowserNode if asked.browses else ReceiverNode
+        return kind(peer, link, address.path, asked)
 
     def check_claims(self, peer: Peer, link: Link) -> Address:
         """Return the address of a link to an entity's node; check that the client may use it now.

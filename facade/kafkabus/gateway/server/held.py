@@ -79,7 +79,7 @@ class HeldRecord:
         return None
 
 
-def let_go(message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
+def discard_body(message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
     """Forget the content of a message that was sent to its client; return the message."""
     message._record = HeldRecord(*place_of(message._record), message._record.timestamp())
     message._own_envelope = None

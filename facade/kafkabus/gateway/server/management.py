@@ -17,7 +17,7 @@ from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.held import named_by
-from kafkabus.gateway.server.messages import incoming, stored
+from kafkabus.gateway.server.messages import ShownLock, incoming, stored
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
@@ -159,8 +159,12 @@ class ManagementNode(RequestNode):
         wanted, name = body.get("session-id"), request.options.get("associated-link-name")
         for link, node in self.peer.nodes.items():
             if isinstance(node, ReceiverNode) and node.path.key == self._path.key and node.session is not None:
-                found = node.session.session_id
-                if link.attach.name == name if name is not None else found == wanted:
+                is_named = name is None or link.attach.name == name
+                if (
+                    is_named
+                    and (wanted is None or node.session.session_id == wanted)
+                    and (name, wanted) != (None, None)
+                ):
                     return node
         if wanted is None:
             return None
@@ -217,10 +221,11 @@ class ManagementNode(RequestNode):
         takes = _number(body, "receiver-settle-mode", 1) == 0
         receiver = self._receiver(self._node(request, body), takes=takes)
         messages = await receiver.receive_deferred_messages(numbers)
+        lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
         shown: list[dict[str, Any]] = []
         for message in messages:
             token = message.lock_token or UUID(int=0)
-            shown.append({"lock-token": token, "message": stored(message, token=token)})
+            shown.append({"lock-token": token, "message": stored(message, lock)})
         return 200, {"messages": shown}
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:

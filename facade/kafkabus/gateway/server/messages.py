@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
@@ -243,14 +244,28 @@ def _moment(name: str, value: object) -> datetime | None:
     raise TypeError(f"{name} is {type(value).__name__}: it is a timestamp")
 
 
-def stored(message: ServiceBusReceivedMessage, *, token: uuid.UUID | None = None) -> bytes:
+class ShownLock(Enum):
+    """How much of a message's lock its receiver is shown.
+
+    Attributes:
+        NONE: Nothing: it was peeked, or received and deleted.
+        OF_LINK: Its token and, unless its session has the lock, its end.
+        OF_REQUEST: Its token and its end: clients need both of a message that they asked for by its number.
+    """
+
+    NONE = "none"
+    OF_LINK = "of a link"
+    OF_REQUEST = "of a request"
+
+
+def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE) -> bytes:
     """Return a message as receivers get it.
 
     Args:
         message: The message.
-        token: Its lock token, if the receiver finds it among the annotations only.
+        lock: How much of its lock is shown.
     """
-    envelope = message._envelope
+    envelope, token = message._envelope, None if lock is ShownLock.NONE else message.lock_token
     carried = carried_by(envelope) if envelope.amqp is not None else {}
     parts = [_header(message, envelope, carried)]
     if token is not None or "delivery_annotations" in carried:
@@ -258,7 +273,7 @@ def stored(message: ServiceBusReceivedMessage, *, token: uuid.UUID | None = None
         if token is not None:
             annotations[Symbol("x-opt-lock-token")] = token
         parts.append(encode_sections(Sections(delivery_annotations=annotations))[: -len(_NO_BODY)])
-    parts.append(_annotations(message, envelope, carried, tells_lock=token is not None))
+    parts.append(_annotations(message, envelope, carried, lock))
     parts.append(_properties(envelope, carried))
     parts.append(_shown_properties(envelope, carried))
     parts.append(_encoded_body(message, envelope))
@@ -293,7 +308,7 @@ def _header(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Map
 
 
 def _annotations(
-    message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any], *, tells_lock: bool
+    message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any], lock: ShownLock
 ) -> bytes:
     delivery, number = message._delivery, message.sequence_number
     shown: dict[Any, Any] = {
@@ -304,7 +319,7 @@ def _annotations(
         else envelope.enqueued_sequence_number,
         _MESSAGE_STATE: Int(message.state),
     }
-    if delivery.lease and (tells_lock or not delivery.session):
+    if delivery.lease and (lock is ShownLock.OF_REQUEST or (lock is ShownLock.OF_LINK and not delivery.session)):
         # Java's client needs it of a message of a session that it asked for by its number.
         shown[_LOCKED_UNTIL] = Milliseconds(message._lock_until)
     if envelope.partition_key is not None:

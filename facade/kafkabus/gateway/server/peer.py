@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from fcntl import ioctl
+from socket import SO_SNDBUF, SOL_SOCKET
+from termios import TIOCOUTQ
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from typing_extensions import override
 
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
-    DETACH_FORCED,
     MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
@@ -48,6 +52,10 @@ OPENED_WITHIN = 30.0
 """How long, in seconds, a client may take to open its connection."""
 CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
+UNLIMITED = 1 << 30
+"""A room in which any message fits, in bytes."""
+SHORTEST_LOOK, LONGEST_LOOK = 0.005, 0.25
+"""How often it is seen, in seconds, whether a client that is slow takes more: at first, and at last."""
 SHORTEST_HEARTBEAT = 0.5
 """The shortest time between frames that keep a connection alive, in seconds."""
 
@@ -98,6 +106,7 @@ class Peer(asyncio.BufferedProtocol):
         claims: The client's permissions.
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
+        is_lost: Whether the connection is lost.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -118,6 +127,7 @@ class Peer(asyncio.BufferedProtocol):
         self._cut_off: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self.held_bytes = 0
+        self.is_lost = False
         self._is_paused = False
         self._gone = asyncio.Event()
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -151,12 +161,27 @@ class Peer(asyncio.BufferedProtocol):
     @override
     def buffer_updated(self, nbytes: int) -> None:
         self._heard = self._loop.time()
+        self._receive(self.gateway.incoming[:nbytes])
+
+    def _receive(self, data: bytes | memoryview) -> None:
         try:
-            for event in self.engine.receive(self.gateway.incoming[:nbytes]):
+            for event in self.engine.receive(data):
                 self._handle(event)
         except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
             self.engine.close(told(error))
         self.flush()
+        self._read_or_pause()
+
+    @contextmanager
+    def holding_ends(self) -> Iterator[None]:
+        """Hold back the client's end of a link, a session or the connection while the block runs."""
+        self.engine.holds += 1
+        try:
+            yield
+        finally:
+            self.engine.holds -= 1
+            if self.engine.is_held and not self.engine.holds:
+                self._receive(b"")
 
     @override
     def pause_writing(self) -> None:
@@ -173,6 +198,7 @@ class Peer(asyncio.BufferedProtocol):
                 timer.cancel()
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
+        self.is_lost = True
         self.transactions.lose()
         self.start(self._let_go())
 
@@ -206,15 +232,41 @@ class Peer(asyncio.BufferedProtocol):
     def hold(self, size: int) -> None:
         """Count bytes of the client that wait to be stored; as long as there are too many, no more are read."""
         self.held_bytes += size
+        self._read_or_pause()
+
+    def _read_or_pause(self) -> None:
+        """Read no more while too many bytes wait to be stored, or while an end is held back."""
         most = self.gateway.settings.held_bytes
         if self._transport is None or self._transport.is_closing():
             return
-        if not self._is_paused and self.held_bytes > most:
+        if not self._is_paused and (self.held_bytes > most or self.engine.is_held):
             self._is_paused = True
             self._transport.pause_reading()
-        elif self._is_paused and self.held_bytes <= most // 2:
+        elif self._is_paused and self.held_bytes <= most // 2 and not self.engine.is_held:
             self._is_paused = False
             self._transport.resume_reading()
+
+    @property
+    def room(self) -> int:
+        """About how many bytes the operating system takes now; any number if it has passed on all that it got.
+
+        A message that is larger than its buffer would never fit else.
+        """
+        if self.is_lost or self._transport is None or self._transport.get_write_buffer_size():
+            return 0
+        socket = self._transport.get_extra_info("socket")
+        waiting = int.from_bytes(ioctl(socket.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+        # Of the buffer, half is for what the operating system notes beside the bytes.
+        most = int(socket.getsockopt(SOL_SOCKET, SO_SNDBUF)) // 2
+        return max(0, most - waiting) if waiting else max(most, UNLIMITED)
+
+    async def until_room(self, size: int) -> None:
+        """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""
+        pause = SHORTEST_LOOK
+        while not self.is_lost and self.room < max(size, 1):
+            # Nothing tells when it passes bytes on, as long as none waits here.
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_LOOK)
 
     # Time.
 
@@ -395,8 +447,7 @@ class Peer(asyncio.BufferedProtocol):
         """Close the connection, and let go of everything that it had."""
         if self._transport is None:
             return
-        for link in list(self.nodes):
-            self.detach(link, AmqpError(DETACH_FORCED, "the gateway is stopped: connect again"))
+        # No link is detached before: some clients take that for the end of the link, and would not attach it again.
         self.engine.close(AmqpError(CONNECTION_FORCED, "the gateway is stopped: connect again"))
         self.flush()
         # Also if it was not open yet, so that there is nothing to answer.

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections import deque
 from collections.abc import Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from kafkabus._async.compat import uninterrupted
+from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp.conditions import (
+    ENTITY_DISABLED,
     INTERNAL_ERROR,
     MESSAGE_LOCK_LOST,
+    MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
+    NOT_FOUND,
+    RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
     SESSION_LOCK_LOST,
+    UNAUTHORIZED_ACCESS,
     AmqpError,
 )
+from kafkabus.gateway.amqp.conditions import TIMEOUT as TIMED_OUT
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import (
     SETTLED,
     Rejected,
-    Source,
     error_of,
     fields_of,
 )
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
-from kafkabus.gateway.server.held import let_go
-from kafkabus.gateway.server.messages import stored, to_ticks
+from kafkabus.gateway.server.held import discard_body
+from kafkabus.gateway.server.messages import ShownLock, stored, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
+from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, within
-from kafkabus_mapping.amqp.types import Described, Symbol
+from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
@@ -43,7 +53,6 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
-SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 TIMEOUT: Final = Symbol("com.microsoft:timeout")
 LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 
@@ -63,10 +72,31 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MOST_FRAMES_WAITING: Final = 200
 """How many frames may wait for the client's window before no more messages are claimed."""
 
+SENT_AT_ONCE: Final = 256 * 1024
+"""About how many bytes are sent before it is seen whether the client takes them."""
+
 LOCK_SLACK: Final = 0.05
 """How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
 
-_NONE: Final = object()
+TELLS: Final = frozenset(
+    {
+        MESSAGE_LOCK_LOST,
+        SESSION_LOCK_LOST,
+        NOT_ALLOWED,
+        NOT_FOUND,
+        ENTITY_DISABLED,
+        MESSAGE_SIZE_EXCEEDED,
+        RESOURCE_LIMIT_EXCEEDED,
+        UNAUTHORIZED_ACCESS,
+    }
+)
+"""Conditions at which each client's settlement fails if they come with the outcome ``Rejected``.
+
+At others, Azure's SDK for Go tries again, and its second try succeeds without being sent.
+"""
+PASSES: Final = frozenset({SERVER_BUSY, TIMED_OUT, INTERNAL_ERROR})
+"""Conditions of which a client that waits for no answer need not know: its messages come again."""
+
 _SETTLED_OTHERWISE: Final = AmqpError(NOT_ALLOWED, "the message is being settled in another way")
 
 
@@ -77,6 +107,7 @@ class ReceiverNode(BaseNode):
         peer: The client.
         link: Its link.
         path: The queue or subscription, with its sub-queue.
+        asked: The source that the client asks for.
 
     Attributes:
         path: The queue or subscription, with its sub-queue.
@@ -84,8 +115,9 @@ class ReceiverNode(BaseNode):
 
     needs_claims = True
 
-    def __init__(self, peer: Peer, link: Link, path: EntityPath) -> None:
+    def __init__(self, peer: Peer, link: Link, path: EntityPath, asked: AskedSource) -> None:
         super().__init__(peer, link)
+        self._asked = asked
         self.path = path
         self._receiver: ServiceBusReceiver | None = None
         self._takes = link.attach.snd_settle_mode == SETTLED
@@ -94,12 +126,11 @@ class ReceiverNode(BaseNode):
         self._claim: asyncio.Task[list[ServiceBusReceivedMessage]] | None = None
         self._claimed_at = 0.0
         self._wanted = asyncio.Event()
-        self._stock: list[ServiceBusReceivedMessage] = []
         self._settling: deque[_Group] = deque()
         self._under_way: dict[OutgoingDelivery, Any] = {}
         self._settler: asyncio.Task[None] | None = None
-        self._mean_bytes = 1024.0
-        self._tag = 0
+        self._mean_bytes = 0.0
+        self._needed = 0
 
     @property
     def session(self) -> ServiceBusSession | None:
@@ -122,38 +153,25 @@ class ReceiverNode(BaseNode):
 
         Raises:
             ServiceBusError: There is none, or the session cannot be locked.
+            AmqpError: The client asks for something that is not in force.
         """
-        source = self.link.attach.source
-        given = fields_of(source.filter) if isinstance(source, Source) else {}
-        wanted = given.get(SESSION_FILTER, _NONE)
+        asked = self._asked
         timeout = fields_of(self.link.attach.properties).get(TIMEOUT)
         wait = timeout / 1000 if isinstance(timeout, int) and timeout > 0 else SESSION_WAIT
-        await self._check_sessions(wanted is not _NONE)
-        described = isinstance(wanted, Described)
-        session_id = wanted.value if isinstance(wanted, Described) else wanted
+        entity = await self._checked_entity(asked.in_session)
+        self._mean_bytes = float(entity.max_message_bytes)
         self._receiver = self.peer.gateway.receiver(
-            self.path,
-            takes=self._takes,
-            in_session=wanted is not _NONE,
-            session_id=session_id if isinstance(session_id, str) else None,
-            wait=wait,
+            self.path, in_session=asked.in_session, session_id=asked.session_id, wait=wait
         )
         await self._receiver.__aenter__()
         session = self._receiver.session
-        if session is None:
-            self.link.accept(max_message_size=self.peer.engine.limits.message_bytes)
-        else:
-            name: Any = session.session_id
-            source.filter = {
-                **given,
-                SESSION_FILTER: wanted._replace(value=name) if described and isinstance(wanted, Described) else name,
-            }
-            until = session.locked_until_utc
-            self.link.accept(
-                source=source,
-                properties={LOCKED_UNTIL: None if until is None else to_ticks(until)},
-                max_message_size=self.peer.engine.limits.message_bytes,
-            )
+        until = None if session is None else session.locked_until_utc
+        self.link.accept(
+            source=asked.granted(None if session is None else session.session_id),
+            properties=None if session is None else {LOCKED_UNTIL: None if until is None else to_ticks(until)},
+            max_message_size=self.peer.engine.limits.message_bytes,
+        )
+        if session is not None:
             self._watch = self.peer.start(self._watch_session(session))
         self._pump = self.peer.start(self._run())
 
@@ -164,8 +182,8 @@ class ReceiverNode(BaseNode):
         if self.link.is_attached:
             self.peer.detach(self.link, told(session._lost(), self.path))
 
-    async def _check_sessions(self, in_session: bool) -> None:
-        """Check that the client asks for a session where there are sessions, and only there.
+    async def _checked_entity(self, in_session: bool) -> Entity:
+        """Return the entity; check that the client asks for a session where there are sessions, and only there.
 
         Raises:
             MessagingEntityNotFoundError: There is no such entity.
@@ -178,6 +196,7 @@ class ReceiverNode(BaseNode):
             )
         if in_session and not entity.has_sessions:
             raise AmqpError(NOT_ALLOWED, f"{self.path} has no sessions: receive without one")
+        return entity
 
     def flowed(self) -> None:
         """Go on with another credit, or give up what is left of it."""
@@ -195,10 +214,12 @@ class ReceiverNode(BaseNode):
         link, receiver = self.link, self.receiver
         try:
             while link.is_attached:
+                if self._takes and link.credit > 0:
+                    await self.peer.until_room(self._needed)
+                    self._send_undelivered()
                 if link.credit > 0 and self._has_room:
-                    messages = [*self._stock] or await self._messages(receiver)
-                    self._stock.clear()
-                    await self._send(messages)
+                    messages = await self._messages(receiver)
+                    await (self._send_taken(messages) if self._takes else self._send(messages))
                     await self.peer.can_write.wait()
                     if messages:
                         continue
@@ -239,33 +260,103 @@ class ReceiverNode(BaseNode):
         return [] if claim.cancelled() else claim.result()
 
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Send messages, or give them back if the link is gone."""
-        link, size = self.link, 0
-        for at, message in enumerate(messages):
-            if not link.is_attached or link.credit <= 0:
-                await self._give_back(messages[at:])
-                break
-            payload = stored(message)
-            size += len(payload)
-            tag = self._tag_of(message)
-            link.send(tag, payload, settled=self._takes, content=None if self._takes else let_go(message))
-        if messages:
-            self._mean_bytes = (self._mean_bytes + size / len(messages)) / 2
+        """Send messages as long as the client takes them; give the others back."""
+        link, sent, size, total = self.link, 0, 0, 0
+        try:
+            while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
+                message = messages[sent]
+                payload = stored(message, ShownLock.OF_LINK)
+                link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
+                sent, size, total = sent + 1, size + len(payload), total + len(payload)
+                if size >= SENT_AT_ONCE:
+                    self.peer.flush()
+                    await self.peer.can_write.wait()
+                    size = 0
+        finally:
+            self._note_size(total, sent)
             self.peer.flush_soon()
+            await self._give_back(messages[sent:])
+
+    def _note_size(self, size: int, count: int) -> None:
+        """Expect messages like those that came; smaller ones not all at once, as a claim takes by their number."""
+        if count:
+            self._mean_bytes = max(size / count, self._mean_bytes / 8)
 
     def _tag_of(self, message: ServiceBusReceivedMessage) -> bytes:
-        token = None if self._takes else message.lock_token
-        if token is not None:
-            return token.bytes_le
-        self._tag += 1
-        return self._tag.to_bytes(16, "big")
+        token = message.lock_token
+        return uuid.uuid4().bytes if token is None else token.bytes_le
 
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that the client does not take; those that are deleted already wait for its next credit."""
-        if self._takes:
-            self._stock += messages
-        elif self._receiver is not None:
+        """Give back messages that the client does not take."""
+        if self._receiver is not None:
             await self._receiver._put_back(messages)
+
+    # Receive and delete.
+
+    async def _send_taken(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Complete and send messages; give those back that the client does not take, before they are completed."""
+        left = deque(messages)
+        try:
+            while left and (unit := self._unit(left)):
+                await self._complete_and_send(unit)
+                self.peer.flush()
+        finally:
+            await self._give_back(list(left))
+
+    def _send_undelivered(self) -> None:
+        """Send messages that were completed for a client whose connection was lost then."""
+        link, kept = self.link, self.peer.gateway.undelivered
+        while link.is_attached and link.credit > 0 and self.peer.room > 0:
+            payload = kept.next(self.path.key, self._session_id)
+            if payload is None:
+                return
+            link.send(uuid.uuid4().bytes, payload, settled=True)
+            self.peer.flush()
+
+    @property
+    def _session_id(self) -> str | None:
+        return None if self.session is None else self.session.session_id
+
+    def _unit(self, left: deque[ServiceBusReceivedMessage]) -> list[_Taken]:
+        """Take the next messages, as many as the client's credit, its window and the socket take at once."""
+        link, unit = self.link, list[_Taken]()
+        room, frames = self.peer.room, link.session.room
+        self._needed = 0
+        while left and link.is_attached and len(unit) < link.credit:
+            payload = stored(left[0])
+            frames -= link.frames_of(len(payload))
+            room -= len(payload)
+            if room < 0 or (unit and frames < 0):
+                self._needed = len(payload)
+                break
+            unit.append(_Taken(left.popleft(), payload))
+        self._note_size(sum(len(one.payload) for one in unit), len(unit))
+        return unit
+
+    async def _complete_and_send(self, unit: Sequence[_Taken]) -> None:
+        """Complete messages, and send those that were completed.
+
+        The end of the link that the client asks for meanwhile waits until they were sent.
+        """
+        link, receiver = self.link, self.receiver
+        is_unknown = False
+        with self.peer.holding_ends():
+            try:
+                # Also a link that ends meanwhile must learn which messages were completed.
+                await uninterrupted(receiver.complete_messages([one.message for one in unit]))
+            except (MessageLockLostError, SessionLockLostError):
+                pass  # Those messages come again.
+            except ServiceBusError:
+                # Rather twice than never.
+                is_unknown = True
+                raise
+            finally:
+                payloads = [one.payload for one in unit if is_unknown or one.message._settled]
+                if link.is_attached and not self.peer.is_lost:
+                    for payload in payloads:
+                        link.send(uuid.uuid4().bytes, payload, settled=True)
+                else:
+                    self.peer.gateway.undelivered.put(self.path.key, self._session_id, payloads)
 
     # Settlement.
 
@@ -331,6 +422,12 @@ class ReceiverNode(BaseNode):
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         session = self.link.session
+        if (
+            error is not None
+            and not group.parts
+            and not (error.condition in TELLS or (group.settled and error.condition in PASSES))
+        ):
+            self.peer.detach(self.link, error)
         if group.settled:
             session.forget(group.deliveries)
             return
@@ -343,6 +440,15 @@ class ReceiverNode(BaseNode):
             # Of several, some may have been settled.
             session.settle([one for one in group.deliveries if one.content._settled], echo)
         session.settle(group.deliveries, refused)
+
+    @staticmethod
+    def _hides(group: _Group, error: AmqpError) -> bool:
+        """Return whether a client might take settlements for done that were refused, unless its link is detached.
+
+        A transaction tells with its discharge.
+        """
+        is_told = error.condition in TELLS or (group.settled and error.condition in PASSES)
+        return not group.parts and not is_told
 
     async def _do(self, messages: Sequence[ServiceBusReceivedMessage], group: _Group) -> None:
         """Settle messages as their state says.
@@ -369,6 +475,18 @@ class ReceiverNode(BaseNode):
                 await asyncio.wait([task])
         if self._receiver is not None:
             await self._receiver.close()
+
+
+class _Taken(NamedTuple):
+    """A message that is received and deleted.
+
+    Attributes:
+        message: The message, which is locked until it is completed.
+        payload: Its bytes, as they are sent.
+    """
+
+    message: ServiceBusReceivedMessage
+    payload: bytes
 
 
 class _Group:

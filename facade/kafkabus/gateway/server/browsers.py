@@ -1,0 +1,121 @@
+"""Nodes at which clients look at messages that stay where they are."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Any, Final
+
+from kafkabus._async.receiving.peek import MessagePeeker
+from kafkabus._core.exceptions import InvalidOperationError
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus.gateway.amqp.events import OutgoingDelivery
+from kafkabus.gateway.amqp.performatives import SETTLED, Accepted
+from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.messages import stored
+from kafkabus.gateway.server.peer import BaseNode
+from kafkabus.gateway.server.sources import AskedSource
+from kafkabus_mapping.names import EntityPath
+
+if TYPE_CHECKING:
+    from kafkabus.gateway.server.peer import Peer
+
+AT_ONCE: Final = 100
+"""The most messages that are looked at at once."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
+"""How long, in seconds, a client waits at the end before it is seen whether messages have come: first, and at last."""
+
+
+class BrowserNode(BaseNode):
+    """Sends copies of the messages of a queue or a subscription over a link, each once, and leaves the messages alone.
+
+    Args:
+        peer: The client.
+        link: Its link.
+        path: The queue or subscription, with its sub-queue.
+        asked: The source that the client asks for.
+    """
+
+    needs_claims = True
+
+    def __init__(self, peer: Peer, link: Link, path: EntityPath, asked: AskedSource) -> None:
+        super().__init__(peer, link)
+        self._asked = asked
+        self._path = path
+        self._peeker = MessagePeeker()
+        self._is_settled = link.attach.snd_settle_mode == SETTLED
+        self._pump: asyncio.Task[None] | None = None
+        self._wanted = asyncio.Event()
+
+    async def open(self) -> None:
+        """Accept the link if there is such an entity.
+
+        Raises:
+            ServiceBusError: There is none.
+            AmqpError: The client asks for something that is not in force.
+        """
+        asked = self._asked
+        entity = await self.peer.gateway.entity(self._path)
+        if entity.is_topic:
+            raise InvalidOperationError(f"{self._path} is a topic: browse one of its subscriptions")
+        if asked.session_id is not None:
+            self._peeker.keep_to(asked.session_id)
+        self.link.accept(source=asked.granted(asked.session_id), max_message_size=self.peer.engine.limits.message_bytes)
+        self._pump = self.peer.start(self._run())
+
+    def flowed(self) -> None:
+        """Go on with another credit, or give up what is left of it."""
+        if self.link.credit > 0 or self.link.drain:
+            self._wanted.set()
+
+    def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+        """Answer as if the message were settled: it is a copy."""
+        if settled:
+            self.link.session.forget(deliveries)
+        elif state is not None:
+            self.link.session.settle(deliveries, Accepted())
+
+    async def _run(self) -> None:
+        """Send messages as long as the link is attached."""
+        link, wait = self.link, FIRST_WAIT
+        try:
+            while link.is_attached:
+                self._wanted.clear()
+                messages = await self._next() if link.credit > 0 else []
+                for message in messages:
+                    link.send(uuid.uuid4().bytes, stored(message), settled=self._is_settled)
+                self.peer.flush_soon()
+                await self.peer.can_write.wait()
+                if messages:
+                    wait = FIRST_WAIT
+                    continue
+                if link.drain:
+                    link.drained()
+                    self.peer.flush_soon()
+                await self._rest(wait)
+                wait = min(2 * wait, LONGEST_WAIT)
+        except Exception as error:  # noqa: BLE001 - the client is told
+            if link.is_attached:
+                self.peer.detach(link, told(error, self._path))
+
+    async def _next(self) -> list[ServiceBusReceivedMessage]:
+        gateway = self.peer.gateway
+        entity = await gateway.entity(self._path)
+        count = min(self.link.credit, AT_ONCE)
+        messages = await self._peeker.look_on(gateway.context.peek_parts, entity, count)
+        return messages if self.link.is_attached else []
+
+    async def _rest(self, wait: float) -> None:
+        """Wait until the client wants more; if it does already, a while, because there were none."""
+        resting = asyncio.ensure_future(self._wanted.wait())
+        try:
+            await asyncio.wait([resting], timeout=wait if self.link.credit > 0 else None)
+        finally:
+            resting.cancel()
+
+    async def close(self) -> None:
+        """End the link."""
+        if self._pump is not None and not self._pump.done():
+            self._pump.cancel()
+            await asyncio.wait([self._pump])

@@ -1,0 +1,89 @@
+"""Sources of links on which clients receive: what clients ask for, and what of that is in force.
+
+An answer names only what is in force, because clients rely on it: a consumer with a selector that is not in force would
+acknowledge messages that it excludes. A link that asks for anything else is refused by name.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.performatives import Source, fields_of
+from kafkabus_mapping.amqp.types import Described, Symbol
+
+SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
+COPY: Final = "copy"
+"""The distribution mode of a link that leaves its messages where they are."""
+MODES: Final = ("move", COPY)
+
+OUTCOMES: Final = frozenset({"amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list"})
+CAPABILITIES: Final = frozenset({"queue", "topic"})
+_NONE: Final = object()
+
+
+class AskedSource:
+    """What a client asks for when it attaches a link on which it receives.
+
+    Args:
+        source: The source, as it came.
+
+    Attributes:
+        browses: Whether messages stay where they are.
+        in_session: Whether it receives from a session.
+        session_id: The session; None for the next one that is available.
+
+    Raises:
+        AmqpError: It asks for something that is never in force.
+    """
+
+    def __init__(self, source: object) -> None:
+        self._source = source if isinstance(source, Source) else Source()
+        self._filters = fields_of(self._source.filter)
+        self._check()
+        self.browses = self._source.distribution_mode == COPY
+        asked = self._filters.get(SESSION_FILTER, _NONE)
+        name = asked.value if isinstance(asked, Described) else asked
+        self.in_session = asked is not _NONE
+        self.session_id = name if isinstance(name, str) else None
+
+    def _check(self) -> None:
+        if self._source.dynamic:
+            raise AmqpError(
+                NOT_IMPLEMENTED, "a dynamic node: no temporary queues are made; create a queue, and name it"
+            )
+        mode = self._source.distribution_mode
+        if mode is not None and mode not in MODES:
+            raise AmqpError(NOT_ALLOWED, f"distribution-mode {mode!r:.60}: it is one of {', '.join(MODES)}")
+        unknown = [name for name in self._filters if name != SESSION_FILTER]
+        if unknown:
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                f"filter {unknown[0]!r:.80}: no such filter is in force when messages are received; receive without it, or "
+                "from a subscription whose rules choose its messages",
+            )
+
+    def granted(self, session_id: str | None = None) -> Source:
+        """Return what is in force, for the answer.
+
+        Args:
+            session_id: The session that was locked; None without one.
+        """
+        asked, filters = self._filters.get(SESSION_FILTER, _NONE), None
+        if session_id is not None:
+            # In the form of the question.
+            name: Any = asked._replace(value=session_id) if isinstance(asked, Described) else session_id
+            filters = {SESSION_FILTER: name}
+        return Source(
+            address=self._source.address,
+            distribution_mode=self._source.distribution_mode,
+            filter=filters,
+            outcomes=_known(self._source.outcomes, OUTCOMES),
+            capabilities=_known(self._source.capabilities, CAPABILITIES),
+        )
+
+
+def _known(asked: Any, known: frozenset[str]) -> list[str] | None:
+    """Return those of some symbols that are known; None if none is."""
+    given = [asked] if isinstance(asked, str) else asked if isinstance(asked, (list, tuple)) else []
+    return [one for one in given if isinstance(one, str) and one in known] or None

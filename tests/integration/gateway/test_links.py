@@ -1,0 +1,354 @@
+"""Links on which clients receive: what they ask for is in force or refused, and nothing is lost when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
+from typing import Any
+
+import pytest
+
+from kafkabus._core.exceptions import ServiceBusServerBusyError
+from kafkabus.aio import ServiceBusReceiver
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Close,
+    Detach,
+    Disposition,
+    End,
+    Modified,
+    Source,
+    Target,
+)
+from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.sources import SESSION_FILTER
+from kafkabus_mapping.amqp.sections import decode_sections
+from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
+from tests.amqp_client import PATIENCE, AmqpClient, LinkError
+from tests.integration.gateway.conversation import message, operation, received
+
+SELECTOR = Symbol("apache.org:selector-filter:string")
+LOCK_TOKEN = "x-opt-lock-token"
+
+
+async def fill(client: AmqpClient, count: int, entity: str = "q", size: int = 1, session: str | None = None) -> None:
+    """Send messages, whose bodies begin with their numbers."""
+    sender = await client.sender(entity, 50)
+    properties = {} if session is None else {"group_id": session}
+    for number in range(count):
+        await sender.send(message(b"%d".ljust(size) % number, properties=properties))
+    await sender.detach()
+
+
+async def left(client: AmqpClient, entity: str = "q") -> list[bytes]:
+    """Return the bodies of messages that are not settled."""
+    bodies: list[bytes] = []
+    number = 1
+    while True:
+        body = {"message-count": Int(500), "from-sequence-number": number}
+        status, found = await operation(client, "peek-message", body, entity)
+        if status != 200:
+            return bodies
+        for one in found["messages"]:
+            sections = decode_sections(one["message"])
+            bodies.append(b"".join(sections.data))
+            number = sections.message_annotations["x-opt-sequence-number"] + 1
+
+
+# Browsing.
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_link_that_copies_leaves_the_messages(client: AmqpClient, takes: bool) -> None:
+    """Whatever its client does with the copies: it gets each once, and those that come later as well."""
+    await fill(client, 40)
+    modes = {"snd_settle_mode": 1 if takes else 0}
+    browser = await client.attach(
+        5, receives=True, source=Source("q", distribution_mode="copy"), target=Target("here"), **modes
+    )
+    assert browser.answer is not None
+    assert browser.answer.source.distribution_mode == "copy"
+    came = await received(browser, 40)
+    assert sorted(int(one.body) for one in came) == list(range(40))
+    assert {one.settled for one in came} == {takes}
+    assert LOCK_TOKEN not in came[0].sections.delivery_annotations
+    if not takes:
+        assert await browser.settle(came[0], state=Accepted()) == [Accepted()]
+    browser.grant(10)
+    await browser.drain()
+    assert browser.waiting == 0
+    await fill(client, 1)
+    assert [one.body for one in await received(browser)] == [b"0"]
+    assert len(await left(client)) == 41
+    assert {one.sections.header["delivery_count"] for one in await received(await client.receiver("q"), 41)} == {0}
+
+
+async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> None:
+    """Although another client has it; without a session, those of all are."""
+    await fill(client, 2, "s", session="A")
+    await fill(client, 1, "s", session="B")
+    holder = await client.receiver("s", filters={SESSION_FILTER: "A"})
+    assert len(await received(holder, 2)) == 2
+    for filters, count in (({SESSION_FILTER: "A"}, 2), (None, 3)):
+        source = Source("s", distribution_mode="copy", filter=filters)
+        browser = await client.attach(5 + count, receives=True, source=source, target=Target("here"), snd_settle_mode=1)
+        browser.grant(10, drain=True)
+        await client.until(lambda browser=browser: browser.flowed is not None)
+        assert browser.waiting == count
+
+
+# What is not in force.
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        Source("q", filter={SELECTOR: Described(ULong(0x468C_0000_0004), "color = 'red'")}),
+        Source("q", filter={Symbol("apache.org:no-local-filter:list"): Described(ULong(3), [])}),
+        Source("q", filter={Symbol("x"): None}),
+        Source("q", distribution_mode="copy", filter={SELECTOR: "a = 1"}),
+        Source("q", distribution_mode="round"),
+        Source(None, dynamic=True),
+    ],
+)
+async def test_a_link_whose_filter_is_not_in_force_is_refused(client: AmqpClient, source: Source) -> None:
+    """By the filter's name; the messages that it excludes are not received."""
+    await fill(client, 1)
+    with pytest.raises(LinkError) as caught:
+        await client.attach(5, receives=True, source=source, target=Target("here"))
+    assert caught.value.condition in {c.NOT_IMPLEMENTED, c.NOT_ALLOWED}
+    named = [*(source.filter or {}), *([source.distribution_mode] if source.distribution_mode == "round" else [])]
+    assert not named or any(name in str(caught.value) for name in named)
+    assert len(await left(client)) == 1
+
+
+async def test_the_answer_names_what_is_in_force(client: AmqpClient) -> None:
+    """The address as it came, and of the others those that the gateway has."""
+    source = Source(
+        "sb://localhost/q",
+        durable=2,
+        expiry_policy="never",
+        timeout=7,
+        default_outcome=Modified(True),
+        outcomes=Array([Symbol("amqp:accepted:list"), Symbol("x:list")]),
+        capabilities=Array([Symbol("queue"), Symbol("shared")]),
+    )
+    link = await client.attach(5, receives=True, source=source, target=Target("here"))
+    assert link.answer is not None
+    assert link.answer.source == Source(
+        "sb://localhost/q", outcomes=Array([Symbol("amqp:accepted:list")]), capabilities=Array([Symbol("queue")])
+    )
+
+
+async def test_a_link_whose_ends_cannot_be_written_has_an_answer(client: AmqpClient) -> None:
+    """They can be read: a text in place of a symbol may hold any letters."""
+    capabilities = Array(["é"])
+    source = Described(ULong(Source.CODE), ["q", *[None] * 9, capabilities])
+    target = Described(ULong(Target.CODE), ["q", *[None] * 5, capabilities])
+    for handle, receives in ((5, True), (6, False)):
+        with pytest.raises(LinkError) as caught:
+            await client.attach(handle, receives=receives, source=source, target=target)
+        assert caught.value.condition == c.ARGUMENT_ERROR
+
+
+# Receive and delete.
+
+
+class Completions:
+    """Holds completions back while ``may_go`` is not set.
+
+    Attributes:
+        may_go: Set while completions may go on.
+        came: Set when one was asked for.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        complete = ServiceBusReceiver.complete_messages
+        self.may_go, self.came = asyncio.Event(), asyncio.Event()
+
+        async def late(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> None:
+            self.came.set()
+            await self.may_go.wait()
+            await complete(receiver, *arguments, **options)
+
+        monkeypatch.setattr(ServiceBusReceiver, "complete_messages", late)
+
+
+@pytest.fixture
+def completions(monkeypatch: pytest.MonkeyPatch) -> Completions:
+    """The completions of the gateway's messages."""
+    return Completions(monkeypatch)
+
+
+@pytest.mark.parametrize("end", ["detach", "end", "close"])
+async def test_what_is_deleted_is_sent_although_its_client_ends(
+    port: int, client: AmqpClient, completions: Completions, end: str
+) -> None:
+    """It gives its credit up and ends the link, its session or the connection while messages are completed for it."""
+    await fill(client, 10)
+    async with AmqpClient(port) as going:
+        receiver = await going.receiver("q", takes=True)
+        receiver.grant(5)
+        await asyncio.wait_for(completions.came.wait(), PATIENCE)
+        receiver.grant(0)
+        going.say({"detach": Detach(1, closed=True), "end": End(), "close": Close()}[end])
+        completions.may_go.set()
+        await going.until(lambda: receiver.is_detached)
+        came = [await receiver.receive() for _ in range(receiver.waiting)]
+    assert len(came) + len(await left(client)) == 10
+    assert came
+
+
+@pytest.mark.parametrize("session", [None, "A"])
+async def test_what_is_deleted_for_a_client_that_is_lost_goes_to_the_next_one(
+    port: int, gateway: Gateway, client: AmqpClient, completions: Completions, session: str | None
+) -> None:
+    """Its connection was cut off while they were completed for it."""
+    entity, filters = ("q", None) if session is None else ("s", {SESSION_FILTER: session})
+    await fill(client, 3, entity, session=session)
+    async with AmqpClient(port) as lost:
+        receiver = await lost.receiver(entity, takes=True, filters=filters)
+        receiver.grant(3)
+        await asyncio.wait_for(completions.came.wait(), PATIENCE)
+        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        lost.abort()
+        await lost.until(lambda: False)
+        while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        completions.may_go.set()
+        while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    heir = await client.receiver(entity, takes=True, filters=filters)
+    assert sorted(one.body for one in await received(heir, 3)) == [b"0", b"1", b"2"]
+    assert await left(client, entity) == []
+
+
+async def test_no_more_is_deleted_than_the_operating_system_holds(
+    port: int, gateway: Gateway, client: AmqpClient
+) -> None:
+    """For a client that reads nothing, and is lost then."""
+    await fill(client, 80, size=250_000)
+    async with AmqpClient(port) as stuck:
+        receiver = await stuck.receiver("q", takes=True)
+        stuck.pause_reading()
+        receiver.grant(80)
+        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        while peer.room >= 250_000:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        buffers = sum(
+            int(transport.get_extra_info("socket").getsockopt(SOL_SOCKET, which))
+            for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF))
+            if transport is not None
+        )
+        stuck.abort()
+        await stuck.until(lambda: False)
+        while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+    assert 0 < 80 - len(await left(client)) <= buffers // 250_000 + 1
+
+
+async def test_messages_that_a_client_does_not_take_are_not_deleted(
+    client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their client gave its credit up after they were claimed; they are there at once, and no delivery is counted."""
+    claimed, may_come = asyncio.Event(), asyncio.Event()
+    receive = ServiceBusReceiver.receive_messages
+
+    async def late(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> Any:
+        messages = await receive(receiver, *arguments, **options)
+        claimed.set()
+        await may_come.wait()
+        return messages
+
+    monkeypatch.setattr(ServiceBusReceiver, "receive_messages", late)
+    await fill(client, 5)
+    receiver = await client.receiver("q", takes=True)
+    receiver.grant(5)
+    await asyncio.wait_for(claimed.wait(), PATIENCE)
+    receiver.grant(2)
+    await left(client)  # The gateway has read it.
+    may_come.set()
+    assert [await receiver.receive() for _ in range(2)]
+    assert len(await left(client)) == 3
+    monkeypatch.undo()
+    again = await received(await client.receiver("q", 7), 3)
+    assert {one.sections.header["delivery_count"] for one in again} == {0}
+
+
+# Outcomes.
+
+
+@pytest.mark.parametrize("settled", [False, True])
+@pytest.mark.parametrize("undeliverable_here", [False, True])
+async def test_changes_of_properties_that_are_refused_detach_the_link(
+    client: AmqpClient, settled: bool, undeliverable_here: bool
+) -> None:
+    """Azure's SDK for Go takes a bare refusal for success."""
+    await fill(client, 1)
+    receiver = await client.receiver("q")
+    (came,) = await received(receiver)
+    outcome = Modified(True, undeliverable_here, {Symbol("x"): 1})
+    client.say(Disposition(True, came.number, came.number, settled, outcome))
+    await client.until(lambda: receiver.is_detached)
+    with pytest.raises(LinkError) as caught:
+        receiver.check()
+    assert caught.value.condition == c.NOT_IMPLEMENTED
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    assert await operation(client, "update-disposition", body) == (200, None)
+
+
+@pytest.mark.parametrize(("settled", "is_detached"), [(False, True), (True, False)])
+async def test_a_settlement_that_could_be_tried_again_is_not_told_as_refused(
+    client: AmqpClient, monkeypatch: pytest.MonkeyPatch, settled: bool, is_detached: bool
+) -> None:
+    """Azure's SDK for Go tries it again, and takes that for success. A client that asks for no answer need not know."""
+
+    async def fail(*_: object, **__: object) -> None:
+        raise ServiceBusServerBusyError("Redis takes no writes")
+
+    await fill(client, 1)
+    receiver = await client.receiver("q")
+    (came,) = await received(receiver)
+    monkeypatch.setattr(ServiceBusReceiver, "complete_messages", fail)
+    client.say(Disposition(True, came.number, came.number, settled, Accepted()))
+    if is_detached:
+        await client.until(lambda: receiver.is_detached)
+    else:
+        await left(client)
+    assert receiver.is_detached is is_detached
+
+
+# Credit, tokens, sessions, the end.
+
+
+@pytest.mark.parametrize("credit", [1 << 31, (1 << 32) - 1])
+async def test_any_credit_counts(client: AmqpClient, credit: int) -> None:
+    """Also the largest; after some messages as well."""
+    await fill(client, 4)
+    receiver = await client.receiver("q")
+    for _ in range(2):
+        assert len(await received(receiver, 1)) == 1
+        receiver.grant(credit)
+        await receiver.receive()
+
+
+async def test_a_lock_token_is_among_the_delivery_annotations(client: AmqpClient) -> None:
+    """Rust's client renews the lock by it; a message that was deleted has none."""
+    await fill(client, 2)
+    (came,) = await received(await client.receiver("q"))
+    assert came.sections.delivery_annotations[LOCK_TOKEN] == uuid.UUID(bytes_le=came.tag)
+    (deleted,) = await received(await client.receiver("q", 7, takes=True))
+    assert LOCK_TOKEN not in deleted.sections.delivery_annotations
+    assert "x-opt-locked-until" not in deleted.sections.message_annotations
+
+
+async def test_a_link_and_a_session_that_contradict_each_other_are_refused(client: AmqpClient) -> None:
+    """The session that a request names is the one that it is for."""
+    first = await client.receiver("s", 5, filters={SESSION_FILTER: "A"})
+    await client.receiver("s", 6, filters={SESSION_FILTER: "B"})
+    assert first.answer is not None
+    body = {"session-id": "B", "session-state": b"of B"}
+    assert await operation(client, "set-session-state", body, "s", of_link="link-5") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "set-session-state", body, "s", of_link="link-6") == (200, None)
