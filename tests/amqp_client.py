@@ -126,10 +126,18 @@ class Link:
         self.credit -= 1
         return outcome
 
+    async def until_credit(self, count: int = 1) -> None:
+        """Wait until so many messages may be sent.
+
+        Raises:
+            LinkError: The link is gone.
+        """
+        await self._client.until(lambda: self.credit >= count or self.is_detached)
+        self.check()
+
     async def send(self, payload: bytes, *, message_format: int = 0, state: Composite | None = None) -> Any:
         """Send a message when there is credit; return its outcome."""
-        await self._client.until(lambda: self.credit > 0 or self.is_detached)
-        self.check()
+        await self.until_credit()
         return await asyncio.wait_for(self.put(payload, message_format=message_format, state=state), PATIENCE)
 
     # Receiving.

@@ -16,7 +16,9 @@ them, one behind the other, and with ``--flow looping`` three in a circle, where
 ``--flow subscribing`` messages are sent to a topic with two subscriptions; one gets all messages, the other those that
 match a rule, which is changed again and again. A message that was sent while a rule certainly stood must come if it
 matches the rule, and must not come if it does not. With ``--flow ruling`` half of these messages are sent in
-transactions. With ``--flow renewing`` receivers work for longer than their locks last, and renew them.
+transactions. With ``--flow renewing`` receivers work for longer than their locks last, and renew them. With ``--flow
+amqp`` all parties use the gateway, which is killed as well; with ``--flow amqp-transactions`` they send, move on and
+complete in transactions, and wait for nothing but the end of each.
 
 With ``--flow forgetting`` Redis is emptied, or goes back to an earlier state, while senders send plain and scheduled
 messages and messages with a time to live, some of them in transactions. Then *early* must be empty, which also counts
@@ -65,9 +67,11 @@ from tests.faults.party import (
     FLOWS,
     LIFE,
     NOT_FORWARDED,
+    OVER_AMQP,
     RULE,
     SUBSCRIBING,
     TIMED,
+    TRANSACTED,
     kind_of,
     receiver_from,
     session_of,
@@ -86,6 +90,7 @@ FIRST = "killed-first"
 CHAINS = {
     "forwarding": (FIRST, QUEUE),
     "transactions": (FIRST, QUEUE),
+    "amqp-transactions": (FIRST, QUEUE),
     "hopping": (FIRST, "killed-2", "killed-3", "killed-4", QUEUE),
     "looping": (FIRST, "killed-2", "killed-3"),
 }
@@ -108,6 +113,7 @@ MORE_VICTIMS = {
     "forgetting": ("emptied", "emptied", "older", "older"),
     "clocks": ("clock",) * 4,
     "amqp": ("gateway", "gateway"),
+    "amqp-transactions": ("gateway", "gateway"),
 }
 """More faults of Redis in some flows, and of the gateway."""
 HOUR = 3600.0
@@ -131,10 +137,10 @@ CASES = [
     (5, "subscribing"),
     (0, "ruling"),
     (0, "forgetting"),
-    (0, "amqp"),
+    (0, "amqp-transactions"),
 ]
 """Number of sessions, and flow: the cases that run for every change."""
-MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks"), (5, "amqp")]
+MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks"), (0, "amqp"), (5, "amqp")]
 """More cases, which ``make test-all`` and ``make campaign`` run as well."""
 
 
@@ -194,8 +200,8 @@ class Party:
         self.files[-1].touch()
         rest = (self.entity, name, self.sessions)
         target = (
-            partial(amqp_party.take_part, self.files[-1], self.role, self.amqp_port, *rest)
-            if self.flow == "amqp"
+            partial(amqp_party.take_part, self.files[-1], self.role, self.amqp_port, *rest, self.flow in TRANSACTED)
+            if self.flow in OVER_AMQP
             else partial(take_part, self.files[-1], self.role, self.connection_string, *rest, self.flow)
         )
         self.process = PROCESSES.Process(target=target, daemon=True)
@@ -251,7 +257,7 @@ class Count:
     @property
     def doubled_wrongly(self) -> list[list[str]]:
         """The messages that were stored more than once although that is forbidden."""
-        return self.doubled if self.flow in {"detecting", "transactions"} else []
+        return self.doubled if self.flow in {"detecting", *TRANSACTED} else []
 
     @property
     def fine(self) -> bool:
@@ -325,7 +331,7 @@ def drain(connection_string: str, sessions: int, flow: str) -> dict[str, list[tu
         The received messages, by entity; a message that a transaction did not move on counts as received at its
         destination.
     """
-    received_from = queues_of(flow) if flow == "transactions" else sources_of(flow)
+    received_from = queues_of(flow) if flow in TRANSACTED else sources_of(flow)
     got: dict[str, list[tuple[float, list[str]]]] = {source: [] for source in sources_of(flow)}
     deadline = time.monotonic() + PATIENCE
     with (
@@ -559,7 +565,7 @@ def queues_for(runtime: Ground, sessions: int, flow: str) -> Generator[None]:
                 requires_session=sessions > 0 and name == QUEUE,
                 requires_duplicate_detection=flow == "detecting",
             )
-        forwards = [] if flow == "transactions" else list(pairwise(names))
+        forwards = [] if flow in TRANSACTED else list(pairwise(names))
         with warnings.catch_warnings():
             # The circle is meant.
             warnings.filterwarnings("ignore", ".*its messages come back")
@@ -600,7 +606,7 @@ def _run_once(
     began = time.monotonic()
     parties = [
         Party(role, number, journals, runtime.connection_string, runtime.amqp_port, sessions, flow)
-        for role in ("send", "receive", *(["move"] if flow == "transactions" else []))
+        for role in ("send", "receive", *(["move"] if flow in TRANSACTED else []))
         for number in ((1, 2, 3, 4) if flow in SUBSCRIBING and role == "receive" else (1, 2))
     ]
     if flow in SUBSCRIBING:

@@ -34,9 +34,13 @@ from kafkabus_mapping.names import split_subscription
 
 FLOWS = (
     *("plain", "detecting", "scheduling", "forwarding", "hopping", "looping", "transactions", "subscribing", "ruling"),
-    *("renewing", "forgetting", "clocks", "amqp"),
+    *("renewing", "forgetting", "clocks", "amqp", "amqp-transactions"),
 )
 """The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
+TRANSACTED = {"transactions", "amqp-transactions"}
+"""Flows in which parties of their own move the messages on in transactions."""
+OVER_AMQP = {"amqp", "amqp-transactions"}
+"""Flows whose parties use the gateway."""
 TIMED = {"forgetting", "clocks"}
 """Flows in which some messages are scheduled, some have a time to live, and some are sent in transactions."""
 KINDS = ("plain", "scheduled", "mortal", "in a transaction")
@@ -101,7 +105,7 @@ def _message(body: str, first: int, sessions: int, flow: str) -> ServiceBusMessa
     if sessions:
         return ServiceBusMessage(body, session_id=session_of(body, sessions), subject=subject)
     # A message without a key may be stored twice if a partition does not answer.
-    keyed = first // BATCH % 2 or flow == "transactions" or kind_of(body, flow) == "in a transaction"
+    keyed = first // BATCH % 2 or flow in TRANSACTED or kind_of(body, flow) == "in a transaction"
     key = f"key-{first // BATCH % 7}" if keyed else None
     message_id = body if flow == "detecting" else None
     life = timedelta(seconds=LIFE) if kind_of(body, flow) == "mortal" else None
