@@ -271,6 +271,9 @@ class ReceiverNode(BaseNode):
                 if size >= SENT_AT_ONCE:
                     self.peer.flush()
                     await self.peer.can_write.wait()
+                    if sent < len(messages) and self.receiver._seconds_left(messages[sent]) <= 0:
+                        # The client was slow, and others may have the rest by now.
+                        break
                     size = 0
         finally:
             self._note_size(total, sent)
