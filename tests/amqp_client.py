@@ -244,6 +244,7 @@ class AmqpClient:
         next_incoming: How many frames of messages came.
         closed: Why the gateway closed the connection; None as long as it did not.
         opened: The gateway's ``Open``.
+        mechanisms: The mechanisms of SASL that the gateway offers.
     """
 
     def __init__(
@@ -260,6 +261,7 @@ class AmqpClient:
         self.next_incoming = 0
         self.closed: LinkError | None = None
         self.opened: Open | None = None
+        self.mechanisms: list[str] = []
         self._where = (host, port, tls)
         self._login = login
         self._opening = dict(opening or {})
@@ -309,10 +311,11 @@ class AmqpClient:
         mechanism, response = self._login
         self.raw(SASL_HEADER)
         assert await self._reader.readexactly(8) == SASL_HEADER
-        await self._sasl(SaslMechanisms)
+        self.mechanisms = list((await self._sasl(SaslMechanisms)).mechanisms)
         self.raw(frame_of(0, SaslInit(mechanism, response).encoded(), kind=SASL_FRAME))
         outcome = await self._sasl(SaslOutcome)
         if outcome.code:
+            assert await self._reader.read() == b"", "the gateway says more after it has refused a login"
             raise LinkError(f"SASL: {outcome.code}")
         self.raw(AMQP_HEADER)
         assert await self._reader.readexactly(8) == AMQP_HEADER
@@ -342,15 +345,22 @@ class AmqpClient:
         Raises:
             LinkError: The gateway refuses.
         """
-        link = self._links[handle] = Link(self, handle)
-        attach = Attach(f"link-{handle}", handle, receives, source=source, target=target, **fields)
-        attach.initial_delivery_count = None if receives else 0
-        self.say(attach)
+        link = self.begin_to_attach(handle, receives=receives, source=source, target=target, **fields)
         await self.until(lambda: link.is_detached or link.answer is not None)
         answer = link.answer
         if answer is not None and (answer.source if receives else answer.target) is None:
             await self.until(lambda: link.is_detached)
         link.check()
+        return link
+
+    def begin_to_attach(
+        self, handle: int, *, receives: bool, target: Any = None, source: Any = None, **fields: Any
+    ) -> Link:
+        """Ask the gateway to attach a link, and do not wait for the answer."""
+        link = self._links[handle] = Link(self, handle)
+        attach = Attach(f"link-{handle}", handle, receives, source=source, target=target, **fields)
+        attach.initial_delivery_count = None if receives else 0
+        self.say(attach)
         return link
 
     async def sender(self, address: str, handle: int = 0, **fields: Any) -> Link:

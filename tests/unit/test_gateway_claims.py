@@ -6,7 +6,9 @@ import base64
 import hashlib
 import hmac
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from urllib.parse import quote, quote_plus
 
@@ -14,24 +16,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkabus.gateway import attempts
+from kafkabus.gateway.attempts import FailedAttempts, network_of
 from kafkabus.gateway.claims import (
     Claim,
     Policies,
     Policy,
     Right,
     Signature,
+    TooManyAttemptsError,
     UnauthorizedError,
     claim_of,
-    covers,
-    scope_of,
 )
+from kafkabus.gateway.scopes import LONGEST_AUDIENCE, ScopeError, covers, scope_of_audience, scope_of_path
 from kafkabus_mapping.secret import Secret
 
 NOW = 1_800_000_000.0
 KEY, SECOND = "the-first-key-of-a-test", "the-second-key-of-a-test"
 MANAGE = frozenset(Right)
 
-segments = st.text("abcXYZ019-_.", min_size=1, max_size=6)
+segments = st.text("abcXYZ019-_.", min_size=1, max_size=6).filter(lambda one: one not in {".", ".."})
 paths = st.lists(segments, max_size=4).map("/".join)
 
 
@@ -64,14 +68,14 @@ def write(path: Path, settings: Mapping[str, object]) -> Path:
 def refused(call: str, known: Policies, path: str = "orders", right: Right = Right.MANAGE) -> str:
     """Return why a token is refused."""
     with pytest.raises(UnauthorizedError) as caught:
-        known.check(call, path, right, NOW)
+        known.check(call, path, NOW, right)
     return str(caught.value)
 
 
 @pytest.mark.parametrize("key", [KEY, SECOND])
 def test_either_key_signs(key: str) -> None:
     """Keys are replaced one after the other."""
-    claim = policies().check(token(key=key), "orders", Right.SEND, NOW)
+    claim = policies().check(token(key=key), "orders", NOW, Right.SEND)
     assert claim == Claim("app", MANAGE, "orders", NOW + 60)
 
 
@@ -83,13 +87,13 @@ def test_the_audience_is_signed_as_it_came() -> None:
         "sb://host/orders",
         "https%3a%2f%2fhost%2forders%3fapi-version%3d2024-05",
     ):
-        policies().check(token(encoded=encoded), "orders", Right.MANAGE, NOW)
+        policies().check(token(encoded=encoded), "orders", NOW, Right.MANAGE)
 
 
 def test_parts_come_in_any_order() -> None:
     """Each has its name."""
     head, _, rest = token().partition(" ")
-    policies().check(f"{head} {'&'.join(reversed(rest.split('&')))}", "orders", Right.SEND, NOW)
+    policies().check(f"{head} {'&'.join(reversed(rest.split('&')))}", "orders", NOW, Right.SEND)
 
 
 @given(path=paths, below=paths, host=segments, name=st.text(min_size=1, max_size=9), key=st.text(min_size=1))
@@ -97,8 +101,123 @@ def test_a_token_opens_its_audience_and_all_below(path: str, below: str, host: s
     """The names of entity, host, policy and key do not matter."""
     known = policies(keys=(key,), name=name)
     text = token(f"sb://{host}/{path}", key, name=name)
-    assert known.check(text, f"{path}/{below}", Right.LISTEN, NOW).policy == name
-    assert known.check(text, path.upper(), Right.LISTEN, NOW).policy == name
+    assert known.check(text, f"{path}/{below}", NOW, Right.LISTEN).policy == name
+    assert known.check(text, path.upper(), NOW, Right.LISTEN).policy == name
+
+
+UNDERSTOOD = [
+    ("sb://host", ""),
+    ("SB://HOST/", ""),
+    ("https://host:443", ""),
+    ("https://[::1]:5300/?api-version=2021-05", ""),
+    ("https://host?api-version=2021-05", ""),
+    ("amqp://localhost:5672/Orders", "orders"),
+    ("amqps://host.example/orders/", "orders"),
+    ("sb://host/orders/$management", "orders/$management"),
+    ("sb://host/t/Subscriptions/S/$DeadLetterQueue", "t/subscriptions/s/$deadletterqueue"),
+    ("https://host/a%2fb?api-version=2024-05", "a/b"),
+    ("host/orders", "orders"),
+    ("host_1:5671/a/b/", "a/b"),
+]
+"""Audiences with their scopes, as Azure's SDKs write them; the last two have no scheme."""
+MALFORMED = [
+    "",
+    "x",
+    "orders",
+    "orders/",
+    "/orders",
+    "//host/orders",
+    "host:5671",
+    "host:5671/",
+    "host?x",
+    "sb:orders",
+    "sb:/orders",
+    "sb:///orders",
+    "sb://",
+    "://host/orders",
+    "1sb://host",
+    "sb://host:/orders",
+    "sb://host:port/orders",
+    "sb://user@host/orders",
+    "sb://host/orders#x",
+    "sb://host#orders",
+    "sb://host//orders",
+    "sb://host/orders//",
+    "sb://host//",
+    "sb://host/%2F",
+    "sb://host/%2Forders",
+    "sb://host/.",
+    "sb://host/orders/..",
+    "sb://host/%2e%2e/orders",
+    "sb://host/%20",
+    "sb://host/ord%00ers",
+    "sb://host/ord\ners",
+    "sb://host/\u2028",
+    "sb://host/%ff",
+    "sb://host/a%252Fb",
+    "sb://host/a%zz",
+    "sb://host\\orders",
+    "sb%3A%2F%2Fhost%2Forders",
+    "sb%3A%2F%2Fhost",
+    "sb://host%2Forders",
+    " sb://host",
+    "sb://host\n",
+    f"sb://host/{'x' * LONGEST_AUDIENCE}",
+]
+"""Audiences that no client means."""
+
+
+@pytest.mark.parametrize(("audience", "scope"), UNDERSTOOD)
+def test_an_audience_that_is_understood_has_a_scope(audience: str, scope: str) -> None:
+    """The host does not matter, and neither does the case."""
+    assert scope_of_audience(audience) == scope
+    for encoded in (quote_plus(audience), quote(audience, safe="").lower(), audience.replace("?", "%3f")):
+        assert policies().verify(token(encoded=encoded), NOW).scope == scope
+
+
+@pytest.mark.parametrize("audience", MALFORMED)
+def test_an_audience_that_is_not_understood_is_refused(audience: str) -> None:
+    """Whether the token has it encoded once, or as it is."""
+    with pytest.raises(ScopeError, match=r"malformed|neither"):
+        scope_of_audience(audience)
+    if audience:
+        why = refused(token(audience), policies())
+        assert "malformed" in why
+        assert len(why) < 500
+
+
+@pytest.mark.parametrize(
+    "sr", ["orders", "orders%2f", "sb%253A%252F%252Fhost", "sb%3Aorders", "x", "%ff", "sb://host/%ff"]
+)
+def test_a_token_for_an_unknown_audience_opens_nothing(sr: str) -> None:
+    """Also not what the policy is for."""
+    for scope in ("", "orders"):
+        assert "malformed" in refused(token(encoded=sr), policies(scope=scope))
+
+
+pieces = st.sampled_from(
+    [*":/?#%@[].\\ ", "//", "://", "sb", "host", "orders", "%2F", "%252F", "..", "\x00", "\u2028", "5672"]
+)
+
+
+@given(st.lists(pieces, max_size=9).map("".join) | st.text(max_size=40))
+def test_only_a_whole_namespace_has_an_empty_scope(audience: str) -> None:
+    """It is a scheme and a host, and nothing but a query behind them; all other scopes consist of names."""
+    try:
+        scope = scope_of_audience(audience)
+    except ScopeError:
+        return
+    if scope:
+        assert all(name and name not in {".", ".."} for name in scope.split("/"))
+    else:
+        assert re.fullmatch(r"[a-zA-Z][\w+.-]*://([\w.-]+|\[[\da-fA-F:.]+\])(:\d+)?/?(\?[^#]*)?", audience, re.ASCII)
+
+
+@given(path=paths.filter(bool), host=segments, scheme=st.sampled_from(["sb://", "amqps://", "https://", ""]))
+def test_a_path_is_found_in_each_form(path: str, host: str, scheme: str) -> None:
+    """Encoded once more or not."""
+    for audience in (f"{scheme}{host}/{path}", f"{scheme}{host}:1/{path}/", f"{scheme}{host}/{quote(path, safe='')}"):
+        assert scope_of_audience(audience) == path.lower()
 
 
 @given(scope=paths, path=paths)
@@ -106,7 +225,7 @@ def test_nothing_beside_a_scope_is_covered(scope: str, path: str) -> None:
     """A path is covered if its first segments are those of the scope."""
     wanted = scope.lower().split("/") if scope else []
     expected = path.lower().split("/")[: len(wanted)] == wanted
-    assert covers(scope_of(scope, is_path=True), scope_of(path, is_path=True)) is expected
+    assert covers(scope_of_path(scope), scope_of_path(path)) is expected
 
 
 @given(st.data())
@@ -161,7 +280,7 @@ def test_refused_rights() -> None:
 def test_a_policy_of_an_entity_opens_no_other() -> None:
     """Not even by a token for the namespace, which opens that entity."""
     known = policies(scope="orders")
-    assert known.check(token("sb://host/"), "orders/$management", Right.LISTEN, NOW).scope == "orders"
+    assert known.check(token("sb://host/"), "orders/$management", NOW, Right.LISTEN).scope == "orders"
     assert "does not cover" in refused(token("sb://host/"), known, "invoices")
     assert "does not cover" in refused(token("sb://host/invoices"), known, "invoices")
 
@@ -174,24 +293,130 @@ def test_policies_of_one_name_and_key() -> None:
             Policy("app", (Secret(KEY),), frozenset({Right.SEND})),
         ]
     )
-    assert known.check(token("sb://host"), "orders", Right.LISTEN, NOW).scope == "orders"
-    assert known.check(token("sb://host"), "orders", Right.SEND, NOW).scope == ""
+    assert known.check(token("sb://host"), "orders", NOW, Right.LISTEN).scope == "orders"
+    assert known.check(token("sb://host"), "orders", NOW, Right.SEND).scope == ""
 
 
 def test_a_claim_ends() -> None:
     """A link is asked again later, by the claim that its connection has."""
     claim = policies().verify(token(), NOW)
-    claim.require(Right.SEND, "Orders/$management", NOW + 59.9)
+    claim.require("Orders/$management", NOW + 59.9, Right.SEND)
     with pytest.raises(UnauthorizedError, match="ExpiredToken"):
-        claim.require(Right.SEND, "orders", NOW + 60)
+        claim.require("orders", NOW + 60, Right.SEND)
     with pytest.raises(UnauthorizedError, match="ExpiredToken"):
         policies().verify(token(), NOW + 60)
 
 
+KNOWN = Policies(
+    [
+        Policy("app", (Secret(KEY), Secret(SECOND)), frozenset({Right.SEND}), "orders"),
+        Policy("app", (Secret(KEY),), frozenset({Right.LISTEN}), "invoices"),
+        Policy("other", (Secret("another-key"),), MANAGE),
+    ]
+)
+
+
+def test_a_name_and_a_key_log_in() -> None:
+    """All policies that have both count, and do not end."""
+    assert KNOWN.log_in("app", KEY, NOW) == (
+        Claim("app", frozenset({Right.SEND}), "orders", math.inf),
+        Claim("app", frozenset({Right.LISTEN}), "invoices", math.inf),
+    )
+    assert [one.scope for one in KNOWN.log_in("app", SECOND, NOW)] == ["orders"]
+
+
+@pytest.mark.parametrize(
+    ("name", "key"), [("app", "another-key"), ("other", KEY), ("nobody", KEY), ("app", ""), ("", "")]
+)
+def test_a_wrong_key_does_not_log_in(name: str, key: str) -> None:
+    """The error shows neither name nor key."""
+    with pytest.raises(UnauthorizedError, match="no such policy") as caught:
+        KNOWN.log_in(name, key, NOW)
+    assert "another-key" not in str(caught.value)
+
+
+def fail(known: Policies, door: str, address: str, name: str = "app", now: float = NOW) -> type[UnauthorizedError]:
+    """Try a wrong key; return the type of the error."""
+    wrong = token(key="wrong", name=name)
+    tries: dict[str, Callable[[], object]] = {
+        "login": lambda: known.log_in(name, "wrong", now, address),
+        "token": lambda: known.verify(wrong, now, address),
+        "request": lambda: known.check(wrong, "orders", now, Right.SEND, address=address),
+    }
+    with pytest.raises(UnauthorizedError) as caught:
+        tries[door]()
+    return caught.type
+
+
+@pytest.mark.parametrize("door", ["login", "token", "request"])
+def test_wrong_keys_are_limited_by_address(door: str) -> None:
+    """Another address, and another policy, are not concerned; when the window is over, the address may try again."""
+    known = policies()
+    assert {fail(known, door, "10.0.0.1") for _ in range(attempts.MOST_OF_POLICY)} == {UnauthorizedError}
+    for other in ("login", "token", "request"):
+        assert fail(known, other, "10.0.0.1") is TooManyAttemptsError
+    with pytest.raises(TooManyAttemptsError):
+        known.log_in("app", KEY, NOW + attempts.WINDOW - 1, "10.0.0.1")
+    with pytest.raises(TooManyAttemptsError):
+        known.verify(token(), NOW, "10.0.0.1")
+    assert fail(known, door, "10.0.0.1", "other") is UnauthorizedError
+    assert known.log_in("app", KEY, NOW, "10.0.0.2")
+    assert known.log_in("app", KEY, NOW + attempts.WINDOW, "10.0.0.1")
+
+
+def test_an_address_has_so_many_attempts_with_all_policies() -> None:
+    """Names that do not exist are counted as one, so that they cost no memory."""
+    names = [f"policy-{number}" for number in range(20)]
+    known = Policies([Policy(name, (Secret(KEY),), MANAGE) for name in names])
+    for number in range(attempts.MOST_OF_ADDRESS):
+        assert fail(known, "login", "::1", names[number % 20]) is UnauthorizedError
+    assert fail(known, "login", "::1", "yet-another") is TooManyAttemptsError
+    for number in range(50):
+        fail(known, "login", "10.0.0.3", f"made-up-{number}")
+    assert len(known._failed) == 1 + 20 + 2
+
+
+def test_failures_take_so_much_memory() -> None:
+    """The oldest are forgotten."""
+    failed = FailedAttempts()
+    for number in range(attempts.MOST_REMEMBERED):
+        failed.add(f"10.0.{number >> 8}.{number & 255}", "app", NOW)
+    assert len(failed) == attempts.MOST_REMEMBERED
+
+
+def test_the_addresses_of_one_client_are_one() -> None:
+    """A client of IPv6 has 2^64 of them; one of IPv4 may come over IPv6."""
+    assert network_of("2001:db8::1") == network_of("2001:db8::ffff:1") != network_of("2001:db8:0:1::1")
+    assert network_of("::ffff:10.0.0.1") == network_of("10.0.0.1") != network_of("10.0.0.2")
+    assert network_of("fe80::1%eth0") == network_of("fe80::2")
+    assert len(network_of("x" * 1_000)) < 100
+
+
+def test_a_clock_that_is_set_back_forgets_failures() -> None:
+    """An address does not wait for years."""
+    known = policies()
+    for _ in range(attempts.MOST_OF_POLICY):
+        fail(known, "login", "10.0.0.1")
+    assert known.log_in("app", KEY, NOW - 1, "10.0.0.1")
+
+
+def test_a_token_may_come_late_if_a_door_allows_it() -> None:
+    """The doors have one clock for failed attempts nevertheless."""
+    known = policies()
+    known.check(token(), "orders", NOW + 149, Right.SEND, late=90)
+    with pytest.raises(UnauthorizedError, match="ExpiredToken"):
+        known.check(token(), "orders", NOW + 150, Right.SEND, late=90)
+    for _ in range(attempts.MOST_OF_POLICY):
+        fail(known, "token", "10.0.0.1")
+    with pytest.raises(TooManyAttemptsError):
+        known.check(token(), "orders", NOW, Right.SEND, address="10.0.0.1", late=90)
+    assert fail(known, "token", "10.0.0.1") is TooManyAttemptsError
+
+
 def test_without_policies_tokens_are_carried() -> None:
     """Expired ones, other kinds, and none; only a malformed signature is refused."""
-    for text in ("", "Bearer abc", token(key="any", expires="1")):
-        claim_of(None, text, NOW).require(Right.MANAGE, "orders", NOW * 2)
+    for text in ("", "Bearer abc", token(key="any", expires="1"), token("x", key="any")):
+        claim_of(None, text, NOW).require("orders", NOW * 2, Right.MANAGE)
     with pytest.raises(UnauthorizedError, match="missing"):
         claim_of(None, "SharedAccessSignature sr=a", NOW)
 
@@ -217,15 +442,15 @@ def test_policies_come_from_toml(tmp_path: Path) -> None:
     file.write_text(TOML)
     known = Policies.load(file)
     root = token("sb://host", SECOND, name="RootManageSharedAccessKey")
-    assert known.check(root, "x", Right.LISTEN, NOW).rights == MANAGE
-    assert known.check(token(), "orders", Right.SEND, NOW).rights == {Right.SEND}
+    assert known.check(root, "x", NOW, Right.LISTEN).rights == MANAGE
+    assert known.check(token(), "orders", NOW, Right.SEND).rights == {Right.SEND}
 
 
 def test_policies_come_from_json(tmp_path: Path) -> None:
     """The names are the same."""
     one = {"name": "app", "primary-key": KEY, "rights": ["Listen"]}
     known = Policies.load(write(tmp_path / "policies.json", {"policies": [one]}))
-    assert known.check(token(), "orders", Right.LISTEN, NOW).scope == "orders"
+    assert known.check(token(), "orders", NOW, Right.LISTEN).scope == "orders"
 
 
 GOOD = {"name": "app", "primary-key": KEY, "rights": ["Listen"]}
@@ -244,6 +469,9 @@ GOOD = {"name": "app", "primary-key": KEY, "rights": ["Listen"]}
         ({"policies": [{**GOOD, "rights": []}]}, "rights=[]"),
         ({"policies": [{**GOOD, "rights": ["Read"]}]}, "rights=['Read']"),
         ({"policies": [{**GOOD, "rights": [["Send"]]}]}, "rights=[['Send']]"),
+        ({"policies": [{**GOOD, "scope": "/"}]}, "policy 1, 'app': scope='/'"),
+        ({"policies": [{**GOOD, "scope": "sb://host/orders"}]}, "scope='sb://host/orders'"),
+        ({"policies": [{**GOOD, "scope": "a%2Fb"}]}, "scope='a%2Fb'"),
         ({"policies": [GOOD, GOOD]}, "two policies 'app'"),
         ({"policies": ["app"]}, "policy 1: a policy has the settings"),
     ],

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from kafkabus.gateway.attempts import FailedAttempts
+from kafkabus.gateway.scopes import ScopeError, covers, scope_of_audience, scope_of_path, scope_of_setting
 from kafkabus_mapping.entities import AccessRights as Right
 from kafkabus_mapping.secret import Secret
 
@@ -36,7 +38,16 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["Claim", "Policies", "Policy", "Right", "Signature", "UnauthorizedError", "claim_of"]
+__all__ = [
+    "Claim",
+    "Policies",
+    "Policy",
+    "Right",
+    "Signature",
+    "TooManyAttemptsError",
+    "UnauthorizedError",
+    "claim_of",
+]
 
 SCHEME = "SharedAccessSignature "
 """The beginning of a token that is a shared access signature; in AMQP its declared type does not tell."""
@@ -54,7 +65,11 @@ _KEYS = ("primary-key", "secondary-key")
 
 
 class UnauthorizedError(Exception):
-    """A token does not allow what its client asks for; the text says why, for the client."""
+    """A client may not do what it asks for; the text says why, for the client."""
+
+
+class TooManyAttemptsError(UnauthorizedError):
+    """Too many attempts with wrong keys came from an address: it has to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +77,14 @@ class Signature:
     """A shared access signature, not checked yet.
 
     Attributes:
-        scope: The path that it is for, in lower case; empty for the whole namespace.
+        audience: The URI that it is for, encoded as it came.
         policy: The name of the policy whose key signed it.
         expires_at: The end of its validity, in seconds since 1970.
         signed: The text that was signed, as it came.
         signature: The signature, as it came but for its percent-encoding.
     """
 
-    scope: str
+    audience: str
     policy: str
     expires_at: float
     signed: bytes = field(repr=False)
@@ -80,7 +95,7 @@ class Signature:
         """Return the signature in a token.
 
         Raises:
-            UnauthorizedError: The token is no shared access signature.
+            UnauthorizedError: The token is no shared access signature, or it is malformed.
         """
         if not token.startswith(SCHEME):
             raise UnauthorizedError(f"the token is no shared access signature: it begins with {SCHEME.strip()!r}")
@@ -98,13 +113,26 @@ class Signature:
         if not _SECONDS.fullmatch(parts["se"]):
             raise UnauthorizedError("the shared access signature is malformed: se is a number of seconds since 1970")
         return cls(
-            scope=scope_of(unquote(parts["sr"])),
+            audience=parts["sr"],
             policy=unquote(parts["skn"]),
             expires_at=float(parts["se"]),
             # Clients encode the audience differently, and sign it as they encode it.
             signed=f"{parts['sr']}\n{parts['se']}".encode(),
             signature=unquote(parts["sig"]).encode(),
         )
+
+    @property
+    def scope(self) -> str:
+        """The path that it is for, in lower case; empty for the whole namespace.
+
+        Raises:
+            UnauthorizedError: The audience is malformed.
+        """
+        try:
+            return scope_of_audience(unquote(self.audience, errors="strict"))
+        except ValueError as error:
+            why = error if isinstance(error, ScopeError) else "it is no text in UTF-8"
+            raise UnauthorizedError(f"sr of the shared access signature is malformed: {why}") from error
 
     def is_signed_by(self, key: Secret) -> bool:
         """Return whether a key made this signature, in a time that does not depend on the answer."""
@@ -128,24 +156,26 @@ class Claim:
     scope: str
     expires_at: float
 
-    def require(self, right: Right, path: str, now: float) -> None:
+    def require(self, path: str | None, now: float, *rights: Right) -> None:
         """Check that the claim allows an operation now.
 
         Args:
-            right: The right that the operation needs.
-            path: The path of the entity, or of a part of it such as ``orders/$management``; empty for the namespace.
+            path: The path of the entity, or of a part of it such as ``orders/$management``; empty for the namespace; None for
+                an operation that concerns no entity.
             now: The time in seconds since 1970.
+            rights: The rights of which the operation needs one.
 
         Raises:
             UnauthorizedError: The claim does not allow it.
         """
         if now >= self.expires_at:
             raise UnauthorizedError("ExpiredToken: the token has expired; make a new one")
-        if not covers(self.scope, scope_of(path, is_path=True)):
+        if path is not None and not covers(self.scope, scope_of_path(path)):
             raise UnauthorizedError(f"the token is for {self.scope!r} and does not cover {path!r}")
-        if right not in self.rights:
+        if self.rights.isdisjoint(rights):
+            needed = " or ".join(right.value for right in rights)
             raise UnauthorizedError(
-                f"{right.value} claim is required for this operation; policy {self.policy!r} grants "
+                f"{needed} claim is required for this operation; policy {self.policy!r} grants "
                 f"{', '.join(sorted(one.value for one in self.rights))}"
             )
 
@@ -170,6 +200,11 @@ class Policy:
     rights: frozenset[Right]
     scope: str = ""
 
+    def has_key(self, key: str) -> bool:
+        """Return whether a key is one of the policy's, in a time that does not depend on the answer."""
+        given = key.encode(errors="surrogatepass")
+        return True in [hmac.compare_digest(given, one.reveal().encode()) for one in self.keys]
+
 
 class Policies:
     """The policies of a namespace.
@@ -181,6 +216,8 @@ class Policies:
     def __init__(self, policies: Sequence[Policy]) -> None:
         # The first claim of a token is its widest one.
         self._policies = sorted(policies, key=lambda one: len(one.scope))
+        self._names = frozenset(one.name for one in policies)
+        self._failed = FailedAttempts()
 
     @classmethod
     def load(cls, path: Path) -> Policies:
@@ -192,95 +229,122 @@ class Policies:
         """
         return cls(_policies_in(path, _read(path)))
 
-    def verify(self, token: str, now: float) -> Claim:
+    def verify(self, token: str, now: float, address: str = "") -> Claim:
         """Return the claim of a token, the widest one if there are several.
 
         Args:
             token: A shared access signature.
             now: The time in seconds since 1970.
+            address: The address that the token came from, whose failures are counted; empty: they are not counted.
 
         Raises:
+            TooManyAttemptsError: Too many tokens with wrong signatures came from the address.
             UnauthorizedError: The token is malformed, has expired, or no key of its policy signed it.
         """
-        return self._claims(token, now)[0]
+        return self._claims(token, now, address)[0]
 
-    def check(self, token: str, path: str, right: Right, now: float) -> Claim:
-        """Return the claim of a token that allows an operation; see ``Claim.require``.
+    def check(self, token: str, path: str, now: float, *rights: Right, address: str = "", late: float = 0.0) -> Claim:
+        """Return the claim of a token that allows an operation; see ``Claim.require`` and ``verify``.
+
+        Args:
+            token: A shared access signature.
+            path: The path of the entity.
+            now: The time in seconds since 1970.
+            rights: The rights of which the operation needs one.
+            address: See ``verify``.
+            late: For how long a token is accepted after its end, in seconds.
 
         Raises:
             UnauthorizedError: The token is malformed, has expired, no key of its policy signed it, or it does not allow the
                 operation.
         """
-        first, *others = self._claims(token, now)
+        first, *others = self._claims(token, now, address, late)
         for claim in others:
             try:
-                claim.require(right, path, now)
+                claim.require(path, now - late, *rights)
             except UnauthorizedError:
                 continue
             return claim
-        first.require(right, path, now)
+        first.require(path, now - late, *rights)
         return first
 
-    def _claims(self, token: str, now: float) -> list[Claim]:
+    def log_in(self, name: str, key: str, now: float, address: str = "") -> tuple[Claim, ...]:
+        """Return the claims of a client that gives the name and a key of a policy; they do not end.
+
+        Args:
+            name: The policy's name; several policies may have it.
+            key: The key.
+            now: The time in seconds since 1970.
+            address: See ``verify``.
+
+        Raises:
+            TooManyAttemptsError: Too many wrong keys came from the address.
+            UnauthorizedError: No such policy has that key.
+        """
+        self._check_attempts(name, now, address)
+        # All keys of all policies are tried, so that the time does not tell which names and keys there are.
+        opened = [one for one in self._policies if one.has_key(key) and one.name == name]
+        if not opened:
+            self._count_failure(name, now, address)
+            raise UnauthorizedError("there is no such policy, or the key is none of its keys; check both")
+        return tuple(Claim(one.name, one.rights, one.scope, math.inf) for one in opened)
+
+    def has(self, name: str) -> bool:
+        """Return whether there is a policy of that name."""
+        return name in self._names
+
+    def _check_attempts(self, name: str, now: float, address: str) -> None:
+        if address and self._failed.are_too_many(address, name if self.has(name) else "", now):
+            raise TooManyAttemptsError("too many wrong keys came from this address: wait a minute, and check the key")
+
+    def _count_failure(self, name: str, now: float, address: str) -> None:
+        if address:
+            self._failed.add(address, name if self.has(name) else "", now)
+
+    def _claims(self, token: str, now: float, address: str, late: float = 0.0) -> list[Claim]:
         if not token:
             raise UnauthorizedError(
                 "the token is missing: send a shared access signature of a policy of this namespace"
             )
         signature = Signature.parse(token)
-        if now >= signature.expires_at:
+        if now - late >= signature.expires_at:
             raise UnauthorizedError("ExpiredToken: the token has expired; make a new one")
+        self._check_attempts(signature.policy, now, address)
         signers = [one for one in self._policies if one.name == signature.policy and _signed(signature, one)]
         if not signers:
+            self._count_failure(signature.policy, now, address)
             raise UnauthorizedError(
                 "InvalidSignature: the token has an invalid signature, or its policy does not exist; check the name and the "
                 "key of the policy"
             )
+        scope = signature.scope
         claims = [
-            Claim(one.name, one.rights, max(one.scope, signature.scope, key=len), signature.expires_at)
+            Claim(one.name, one.rights, max(one.scope, scope, key=len), signature.expires_at)
             for one in signers
-            if covers(one.scope, signature.scope) or covers(signature.scope, one.scope)
+            if covers(one.scope, scope) or covers(scope, one.scope)
         ]
         if not claims:
-            raise UnauthorizedError(f"policy {signature.policy!r} does not cover the token's {signature.scope!r}")
+            raise UnauthorizedError(f"policy {signature.policy!r} does not cover the token's {scope!r}")
         return claims
 
 
-def claim_of(policies: Policies | None, token: str, now: float) -> Claim:
+def claim_of(policies: Policies | None, token: str, now: float, address: str = "") -> Claim:
     """Return the claim of a token; without policies, of any token that is not malformed, or of none.
 
     Args:
         policies: The policies; None if keys are carried and not checked.
         token: The token; empty if the client gives none.
         now: The time in seconds since 1970.
+        address: See ``Policies.verify``.
 
     Raises:
         UnauthorizedError: The token is malformed, or the policies refuse it.
     """
     if policies is not None:
-        return policies.verify(token, now)
+        return policies.verify(token, now, address)
     if token.startswith(SCHEME.strip()):
         Signature.parse(token)
     return UNCHECKED
-
-
-def scope_of(audience: str, *, is_path: bool = False) -> str:
-    """Return the path in an audience or of an entity, in lower case, to compare it with ``covers``.
-
-    Hosts are not compared: a gateway has other names than the endpoint in the connection string of a client.
-
-    Args:
-        audience: A URI such as ``sb://host:port/orders``; its scheme may be missing.
-        is_path: Whether it is a path instead.
-    """
-    if not is_path:
-        audience = audience.partition("://")[2] or audience
-        audience = audience.partition("?")[0].partition("/")[2]
-    return unquote(audience).strip("/").lower()
-
-
-def covers(scope: str, path: str) -> bool:
-    """Return whether a path is that of a scope, or below it; both as ``scope_of`` returns them."""
-    return not scope or path == scope or path.startswith(f"{scope}/")
 
 
 def _signed(signature: Signature, policy: Policy) -> bool:
@@ -334,7 +398,7 @@ def _policy(place: str, given: object) -> Policy:
     name = _text(place, settings, "name")
     place = f"{place}, {name!r}"
     keys = [_text(place, settings, which) for which in _KEYS if which in settings or which == "primary-key"]
-    scope = scope_of(_text(place, settings, "scope"), is_path=True) if "scope" in settings else ""
+    scope = _scope(place, _text(place, settings, "scope")) if "scope" in settings else ""
     return Policy(name, tuple(map(Secret, keys)), _rights(place, settings.get("rights")), scope)
 
 
@@ -344,6 +408,13 @@ def _text(place: str, settings: Mapping[str, Any], name: str) -> str:
         # The value is not shown: it may be a key.
         raise ValueError(f'{place}: {name} is missing or no text: write {name} = "…"')
     return value
+
+
+def _scope(place: str, given: str) -> str:
+    try:
+        return scope_of_setting(given)
+    except ScopeError as error:
+        raise ValueError(f"{place}: scope={given!r}: {error}; leave the scope out to open all entities") from None
 
 
 def _rights(place: str, given: object) -> frozenset[Right]:

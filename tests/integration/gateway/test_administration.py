@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import hmac
 import ssl
 import threading
+import time
 import uuid
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +17,7 @@ from datetime import datetime, timedelta, timezone
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -36,6 +40,7 @@ from azure.servicebus.management import (
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import RunningNamespace
+from kafkabus.gateway import attempts
 from kafkabus.gateway.administration import app, create_app, serve
 from kafkabus.gateway.claims import Policies, Policy, Right
 from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrationClient
@@ -444,6 +449,13 @@ def test_the_namespace(admin: ServiceBusAdministrationClient) -> None:
     assert properties.created_at_utc.tzinfo is not None
 
 
+def signed(policy: str, scope: str = "https://localhost/", key: str = KEY) -> str:
+    """Return a shared access signature."""
+    encoded, until = quote_plus(scope), str(int(time.time()) + 600)
+    digest = hmac.digest(key.encode(), f"{encoded}\n{until}".encode(), "sha256")
+    return f"SharedAccessSignature sr={encoded}&sig={quote_plus(base64.b64encode(digest))}&se={until}&skn={policy}"
+
+
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Gateway]:
     """A gateway with policies."""
@@ -451,6 +463,7 @@ def guarded(tmp_path: Path) -> Iterator[Gateway]:
         [
             Policy("Root", (Secret(KEY),), frozenset(Right)),
             Policy("Sender", (Secret(KEY),), frozenset({Right.SEND})),
+            Policy("Listener", (Secret(KEY),), frozenset({Right.LISTEN})),
             Policy("Orders", (Secret(KEY),), frozenset(Right), "orders"),
         ]
     )
@@ -475,6 +488,72 @@ def test_refused_tokens(guarded: Gateway, name: str, key: str, why: str) -> None
     assert caught.value.status_code == 401
     assert guarded.ask("GET", "/q")[0] == 401
     assert guarded.ask("GET", "/q", Authorization="Bearer abc")[0] == 401
+
+
+RESOURCES = ("/q", "/t/Subscriptions/s", "/t/Subscriptions/s/Rules/r")
+READ = ("/$namespaceinfo", "/$Resources/queues", "/$Resources/topics", "/t/subscriptions", "/t/Subscriptions/s/Rules")
+REQUESTS = [
+    *(("PUT", path) for path in RESOURCES),
+    *(("GET", path) for path in (*RESOURCES, *READ)),
+    *(("HEAD", path) for path in RESOURCES),
+    *(("DELETE", path) for path in (*RESOURCES, *READ)),
+    ("GET", "/$Resources/none"),
+    ("GET", "/"),
+]
+"""Requests of all kinds of resources, also those that are refused to all."""
+
+
+def may_listen(method: str, path: str) -> bool:
+    """Return whether the right to receive suffices."""
+    return method in {"GET", "HEAD"} and "/rules" in path.lower()
+
+
+@pytest.mark.parametrize(("policy", "right"), [("Root", "Manage"), ("Sender", "Send"), ("Listener", "Listen")])
+def test_each_request_needs_its_right(guarded: Gateway, policy: str, right: str) -> None:
+    """Manage for all but reading rules, for which Listen suffices; there is nothing there yet."""
+    for method, path in REQUESTS:
+        status, text = guarded.ask(method, path, Authorization=signed(policy))
+        if right == "Manage" or (right == "Listen" and may_listen(method, path)):
+            assert status != 401, (method, path, text)
+        else:
+            assert status == 401, (method, path, text)
+            assert method == "HEAD" or "claim is required" in text
+
+
+def test_rules_are_listed_and_not_changed_with_listen(guarded: Gateway) -> None:
+    """As documented."""
+    with guarded.client() as root, guarded.client("Listener") as listener:
+        root.create_topic("t")
+        root.create_subscription("t", "s")
+        assert [one.name for one in listener.list_rules("t", "s")] == ["$Default"]
+        assert listener.get_rule("t", "s", "$Default").name == "$Default"
+        for change in (
+            lambda: listener.create_rule("t", "s", "r"),
+            lambda: listener.update_rule("t", "s", root.get_rule("t", "s", "$Default")),
+            lambda: listener.delete_rule("t", "s", "$Default"),
+            lambda: listener.get_subscription("t", "s"),
+        ):
+            with pytest.raises(ClientAuthenticationError, match="Manage claim is required"):
+                change()
+        assert [one.name for one in root.list_rules("t", "s")] == ["$Default"]
+
+
+@pytest.mark.parametrize(
+    "scope", ["orders", "orders/", "sb:orders", "x", "", "sb%3A%2F%2Flocalhost", "sb://localhost//"]
+)
+def test_a_token_of_a_malformed_scope_opens_nothing(guarded: Gateway, scope: str) -> None:
+    """Neither that entity nor others."""
+    for path in ("/orders", "/q"):
+        status, text = guarded.ask("DELETE", path, Authorization=signed("Root", scope))
+        assert (status, "malformed" in text) == (401, True), text
+
+
+def test_wrong_keys_are_limited(guarded: Gateway) -> None:
+    """The answer is one at which clients try again later; other policies are served."""
+    for _ in range(attempts.MOST_OF_POLICY):
+        assert guarded.ask("GET", "/q", Authorization=signed("Root", key="wrong"))[0] == 401
+    assert guarded.ask("GET", "/q", Authorization=signed("Root"))[0] == 429
+    assert guarded.ask("GET", "/t/Subscriptions/s/Rules", Authorization=signed("Listener"))[0] == 404
 
 
 def test_a_policy_of_an_entity_administers_it(guarded: Gateway) -> None:

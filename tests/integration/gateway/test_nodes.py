@@ -6,10 +6,8 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import AsyncIterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -24,7 +22,6 @@ from kafkabus.gateway.amqp.performatives import (
     Released,
     Transfer,
 )
-from kafkabus.gateway.claims import Policies, Policy, Right
 from kafkabus.gateway.server import peer as peers
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
@@ -49,12 +46,8 @@ from kafkabus_mapping.amqp.types import (
     UShort,
 )
 from kafkabus_mapping.numbers import LockToken
-from kafkabus_mapping.secret import Secret
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, LinkError
 from tests.integration.gateway.conversation import MANAGEMENT, message, operation, received
-
-KEY = "a-key-of-a-test"
-
 
 # Sending.
 
@@ -729,70 +722,6 @@ async def test_a_bad_request_is_answered_with_its_error(
     """The node goes on."""
     assert await operation(client, name, body) == told
     assert (await operation(client, "peek-message", {"message-count": Int(1)}))[0] == 204
-
-
-# Claims.
-
-
-def signed(entity: str, policy: str, key: str = KEY, lasts: float = 600.0) -> str:
-    """Return a shared access signature."""
-    import base64
-    import hmac
-
-    scope, until = quote(f"sb://localhost/{entity}", safe=""), str(int(time.time() + lasts))
-    digest = hmac.digest(key.encode(), f"{scope}\n{until}".encode(), "sha256")
-    return f"SharedAccessSignature sr={scope}&sig={quote(base64.b64encode(digest), safe='')}&se={until}&skn={policy}"
-
-
-async def put(client: AmqpClient, token: str, entity: str) -> int:
-    """Put a token; return the status."""
-    options = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": f"sb://localhost/{entity}"}
-    answer = await client.ask("$cbs", token, options, base=200)
-    return int(answer.application_properties["status-code"])
-
-
-@pytest.fixture
-async def guarded(namespace: InMemoryNamespace) -> AsyncIterator[int]:
-    """The port of a gateway that checks keys."""
-    keys = (Secret(KEY),)
-    policies = Policies(
-        [
-            Policy("send", keys, frozenset({Right.SEND})),
-            Policy("listen", keys, frozenset({Right.LISTEN}), "q"),
-        ]
-    )
-    async with Gateway(namespace.connection_string, GatewaySettings(policies=policies)) as gateway:
-        yield await gateway.listen("127.0.0.1", 0)
-
-
-async def test_claims_are_checked_if_there_are_policies(guarded: int) -> None:
-    """A link is refused without the right for its entity; the token's words are of no account."""
-    async with AmqpClient(guarded) as client:
-        with pytest.raises(LinkError) as caught:
-            await client.sender("q")
-        assert caught.value.condition == c.UNAUTHORIZED_ACCESS
-        assert await put(client, signed("q", "send", "another key"), "q") == 401
-        assert await put(client, "rubbish", "q") == 401
-        assert await put(client, signed("q", "send"), "q") == 202
-        assert await (await client.sender("q", 3)).send(message(b"hi")) == Accepted()
-        with pytest.raises(LinkError):
-            await client.receiver("q", 4)
-        assert await put(client, signed("q", "listen"), "q/x") == 202
-        assert [one.body for one in await received(await client.receiver("q", 5))] == [b"hi"]
-        with pytest.raises(LinkError):
-            await client.receiver("t/Subscriptions/all", 6)
-
-
-async def test_links_end_with_their_claims(guarded: int) -> None:
-    """A token that is put anew keeps them. It takes the two seconds that the token lasts."""
-    async with AmqpClient(guarded) as client:
-        await put(client, signed("q", "send", lasts=2), "q")
-        sender = await client.sender("q", 3)
-        await client.until(lambda: sender.is_detached)
-        with pytest.raises(LinkError) as caught:
-            sender.check()
-        assert caught.value.condition == c.UNAUTHORIZED_ACCESS
-        assert "ExpiredToken" in str(caught.value) or "no claim" in str(caught.value)
 
 
 # Connections.

@@ -79,7 +79,7 @@ def test_a_connection_is_opened_through_sasl() -> None:
     assert talk.headers == [SASL_HEADER, AMQP_HEADER]
     event = only(talk.say(Open("client", channel_max=9, idle_time_out=60_000)), Opened)
     assert (event.open.container_id, event.open.idle_time_out) == ("client", 60_000)
-    assert talk.engine.login == ("MSSBCBS", b"x")
+    assert talk.engine.mechanism == "MSSBCBS"
     (answer,) = talk.heard(Open)
     assert (answer.container_id, answer.channel_max, answer.idle_time_out) == ("gateway", 9, 120_000)
     assert len(decode(answer.encoded())[0].value) == 10
@@ -90,7 +90,7 @@ def test_a_connection_needs_no_sasl() -> None:
     talk = Talk()
     talk.give(AMQP_HEADER)
     only(talk.say(Open("client")), Opened)
-    assert talk.engine.login is None
+    assert talk.engine.mechanism is None
 
 
 def test_an_unknown_mechanism_is_refused() -> None:

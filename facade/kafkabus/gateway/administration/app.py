@@ -40,6 +40,7 @@ from kafkabus.gateway.administration.resources import (
     path_of,
     resource_at,
 )
+from kafkabus.gateway.administration.rights import rights_of
 from kafkabus.gateway.claims import Policies, Right, UnauthorizedError, claim_of
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -132,8 +133,8 @@ class _Service:
 
     async def _answered(self, request: Request) -> Response:
         path = str(request.path_params["path"])
-        self._authorize(_token(request), path, Right.MANAGE)
         resource = resource_at(path)
+        self._authorize(request, _token(request), path, *rights_of(request.method, resource))
         if resource is None:
             raise RefusedError(404, f"SubCode=40400. Not Found. There is no resource {path!r}")
         namespace = NamespaceAdministration(self._client, lambda path: _url(request, path))
@@ -159,12 +160,13 @@ class _Service:
             entry, status = await namespace.create(resource, described), HTTPStatus.CREATED
         return Response(entry_document(entry), status, media_type=_ATOM_TYPE)
 
-    def _authorize(self, token: str, path: str, right: Right) -> None:
-        now = time.time() - LATE
+    def _authorize(self, request: Request, token: str, path: str, *rights: Right) -> None:
+        now = time.time()
         if self._policies is None:
             claim_of(None, token, now)
         else:
-            self._policies.check(token, path, right, now)
+            address = "" if request.client is None else request.client.host
+            self._policies.check(token, path, now, *rights, address=address, late=LATE)
 
     def _authorize_destinations(self, request: Request, destinations: Mapping[str, str]) -> None:
         """Check that the client may send to the entities that messages are to be forwarded to.
@@ -175,9 +177,9 @@ class _Service:
             supplement = request.headers.get(_SUPPLEMENTS[name], "")
             # Clients send one always; their own token suffices if it covers both.
             with contextlib.suppress(UnauthorizedError):
-                self._authorize(_token(request), destination, Right.SEND)
+                self._authorize(request, _token(request), destination, Right.SEND)
                 continue
-            self._authorize(supplement, destination, Right.SEND)
+            self._authorize(request, supplement, destination, Right.SEND)
 
     async def _health(self) -> Response:
         """Answer whether the namespace can be read."""

@@ -15,7 +15,7 @@ from kafkabus._core.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.gateway.administration.atom import DocumentError
-from kafkabus.gateway.claims import UnauthorizedError
+from kafkabus.gateway.claims import TooManyAttemptsError, UnauthorizedError
 
 
 class RefusedError(Exception):
@@ -51,11 +51,13 @@ class Failure:
     ours: bool = False
 
 
-def failure_of(error: Exception) -> Failure:  # noqa: PLR0911 - a case each
+def failure_of(error: Exception) -> Failure:  # noqa: C901, PLR0911 - a case each
     """Return the answer for an error."""
     match error:
         case RefusedError():
             return Failure(error.status, error.detail)
+        case TooManyAttemptsError():
+            return Failure(429, f"SubCode=42900. Too Many Requests. {error}")
         case UnauthorizedError():
             # Also if only rights are missing: .NET's client takes 403 for a quota that is used up.
             return Failure(401, f"SubCode=40100: Unauthorized. {error}")

@@ -5,7 +5,7 @@ The owner gives the engine the bytes that came, handles the events that it retur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -14,6 +14,7 @@ from kafkabus.gateway.amqp.conditions import (
     ILLEGAL_STATE,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
+    UNAUTHORIZED_ACCESS,
     AmqpError,
 )
 from kafkabus.gateway.amqp.events import Closed, Event, Limits, LinkDetached, Opened
@@ -45,7 +46,24 @@ from kafkabus.gateway.amqp.session import Session, discarded
 P = TypeVar("P", bound=Composite)
 
 MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
-"""The names under which clients may log in; what they may do is told by claims."""
+"""The mechanisms by which clients may log in, unless others are given."""
+
+WRONG_CREDENTIALS: Final = 1
+"""The outcome of SASL for a client that is refused for good."""
+TRY_LATER: Final = 4
+"""The outcome of SASL for a client that may try again."""
+
+
+class LoginError(AmqpError):
+    """A login is refused.
+
+    Attributes:
+        code: The outcome of SASL.
+    """
+
+    def __init__(self, code: int, description: str) -> None:
+        super().__init__(UNAUTHORIZED_ACCESS, description)
+        self.code = code
 
 
 class _Phase(Enum):
@@ -66,6 +84,8 @@ class Connection:
     Args:
         container_id: Our name.
         limits: Bounds.
+        mechanisms: The mechanisms of SASL by which the peer may log in.
+        log_in: Called with the mechanism and the response of a login; raises ``LoginError`` to refuse it. None: all pass.
 
     Attributes:
         limits: Bounds.
@@ -73,18 +93,26 @@ class Connection:
         peer: The peer's words when it opened the connection; None before.
         partial_bytes: The bytes of messages of which not all frames have come.
         holds: While it is more than 0, the end of a link, a session or the connection is held back, with all that follows it.
-        login: The mechanism and the bytes with which the peer logged in; None without that.
+        mechanism: The mechanism by which the peer logged in; None without SASL.
     """
 
-    def __init__(self, container_id: str, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        container_id: str,
+        limits: Limits | None = None,
+        mechanisms: Sequence[str] = MECHANISMS,
+        log_in: Callable[[str, bytes], None] | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.sessions: dict[int, Session] = {}
         self.peer: Open | None = None
-        self.login: tuple[str, bytes] | None = None
+        self.mechanism: str | None = None
         self.partial_bytes = 0
         self.holds = 0
         self._held: Frame | None = None
         self._container_id = container_id
+        self._mechanisms = tuple(mechanisms)
+        self._log_in = log_in
         self._phase = _Phase.HEADER
         # All frames before the connection is open are short.
         self._reader = FrameReader(SMALLEST_MAX_FRAME * 8)
@@ -168,7 +196,7 @@ class Connection:
             return None
         if header == SASL_HEADER and self._phase is _Phase.HEADER:
             self._output.append(SASL_HEADER)
-            self._write_sasl(SaslMechanisms(MECHANISMS))
+            self._write_sasl(SaslMechanisms(self._mechanisms))
             self._phase = _Phase.SASL
         elif header == AMQP_HEADER:
             self._output.append(AMQP_HEADER)
@@ -182,19 +210,31 @@ class Connection:
         return []
 
     def _read_sasl(self) -> list[Event] | None:
-        frame = self._reader.frame()
+        try:
+            frame = self._reader.frame()
+        except AmqpError as error:
+            # Its description may hold a key.
+            raise AmqpError(error.condition, "the choice of a SASL mechanism is malformed") from None
         if frame is None:
             return None
         init = frame.performative
         if frame.kind != SASL_FRAME or not isinstance(init, SaslInit):
             raise AmqpError(ILLEGAL_STATE, f"{type(init).__name__} in place of the choice of a SASL mechanism")
-        self.login = (init.mechanism, init.initial_response or b"")
-        known = init.mechanism in MECHANISMS
-        self._write_sasl(SaslOutcome(0 if known else 1))
-        if not known:
-            return self._over(Closed(AmqpError(NOT_ALLOWED, f"no SASL mechanism {init.mechanism!r} is offered")))
+        try:
+            self._check_login(init)
+        except LoginError as error:
+            self._write_sasl(SaslOutcome(error.code))
+            return self._over(Closed(error))
+        self.mechanism = init.mechanism
+        self._write_sasl(SaslOutcome(0))
         self._phase = _Phase.SECOND_HEADER
         return []
+
+    def _check_login(self, init: SaslInit) -> None:
+        if init.mechanism not in self._mechanisms:
+            raise LoginError(WRONG_CREDENTIALS, f"no SASL mechanism {init.mechanism!r:.40} is offered")
+        if self._log_in is not None:
+            self._log_in(init.mechanism, init.initial_response or b"")
 
     def _read_frame(self) -> list[Event] | None:
         frame, self._held = self._held or self._reader.frame(), None

@@ -6,7 +6,7 @@ All fields are written, also null ones at the end: some clients read lists by po
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, TypeVar, cast
 
 from typing_extensions import Self, dataclass_transform
@@ -455,7 +455,7 @@ class SaslInit(Composite):
     KINDS = (SYMBOL, BINARY, TEXT)
     NEEDED = 1
     mechanism: str = ""
-    initial_response: bytes | None = None
+    initial_response: bytes | None = field(default=None, repr=False)
     hostname: str | None = None
 
 

@@ -1,89 +1,146 @@
-"""The claims of one client: tokens that say what it may do."""
+"""The claims of one client: the policies and tokens that say what it may do."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from kafkabus.gateway.amqp.conditions import UNAUTHORIZED_ACCESS, AmqpError
-from kafkabus.gateway.claims import Claim, Policies, Right, UnauthorizedError, claim_of, scope_of
+from kafkabus.gateway.claims import Claim, Policies, Right, UnauthorizedError, claim_of
+from kafkabus.gateway.scopes import ScopeError, covers, scope_of_audience, scope_of_path
 
 MOST_CLAIMS: Final = 10_000
 """The most claims of a client; each is for an audience of its own."""
-LONGEST_TIMER: Final = 1e6
-"""The longest time that a timer runs, in seconds; claims that last longer are looked at again then."""
+LONGEST_TIMER: Final = 60.0
+"""The longest time until claims are looked at again, in seconds: the clock may be set meanwhile."""
 
 
 class Claims:
     """The claims of a client.
 
     Args:
-        policies: The policies that tokens are checked against; None: they are carried, and not checked.
-        on_end: Called when a claim has ended.
+        policies: The policies that tokens and keys are checked against; None: they are carried, and not checked.
+        on_change: Called when a claim has ended, or was replaced by a weaker one.
     """
 
-    def __init__(self, policies: Policies | None, on_end: Callable[[], None]) -> None:
+    def __init__(self, policies: Policies | None, on_change: Callable[[], None]) -> None:
         self._policies = policies
-        self._on_end = on_end
+        self._on_change = on_change
         self._claims: dict[str, Claim] = {}
+        self._login: tuple[Claim, ...] = ()
         self._alarm: asyncio.TimerHandle | None = None
+        self._is_closed = False
 
-    def put(self, audience: str, token: str) -> None:
-        """Take a claim; it replaces an earlier one for the same audience.
+    def log_in(self, name: str, key: str, address: str) -> None:
+        """Take the claims of a policy; they last as long as the connection, whatever tokens are put.
 
         Raises:
-            UnauthorizedError: The token is malformed, or the policies refuse it.
+            UnauthorizedError: There is no policy with that name and key, or the address has made too many attempts.
         """
-        claim = claim_of(self._policies, token, time.time())
+        if self._policies is not None:
+            self._login = self._policies.log_in(name, key, time.time(), address)
+
+    def put(self, audience: str, token: str, address: str = "") -> None:
+        """Take a token's claim; it replaces an earlier one for the same audience, also for links that are open.
+
+        Args:
+            audience: The URI that the client has put it for.
+            token: The token.
+            address: The client's address, by which wrong signatures are counted.
+
+        Raises:
+            UnauthorizedError: The token or the audience is malformed, or the policies refuse it.
+        """
+        claim = claim_of(self._policies, token, time.time(), address)
         if self._policies is None:
             return
-        scope = scope_of(audience)
+        try:
+            scope = scope_of_audience(audience)
+        except ScopeError as error:
+            raise UnauthorizedError(f"name: {error}") from error
         if len(self._claims) >= MOST_CLAIMS and scope not in self._claims:
             raise UnauthorizedError(f"a connection has at most {MOST_CLAIMS} claims")
+        before = self._claims.get(scope)
         self._claims[scope] = claim
         self._set_alarm()
+        if before is not None and not _includes(claim, before):
+            self._on_change()
 
-    def check(self, path: str, *rights: Right) -> None:
-        """Check that the client may do one of several things with an entity.
+    def check(self, path: str | None, *rights: Right) -> None:
+        """Check that the client may do something now.
+
+        Args:
+            path: The path of the entity that it concerns; None if it concerns none.
+            rights: The rights of which the client needs one.
 
         Raises:
             AmqpError: No claim allows it.
         """
         if self._policies is None:
             return
-        now = time.time()
-        refusals = [_refusal(claim, right, path, now) for claim in self._claims.values() for right in rights]
-        if None in refusals:
-            return
-        problem = (
-            next(filter(None, reversed(refusals)), "") or f"no claim was put for {path!r}: put a token to $cbs first"
+        now, problem = time.time(), ""
+        for claim in self._nearest_first(path):
+            refusal = _refusal(claim, path, now, rights)
+            if refusal is None:
+                return
+            problem = problem or refusal
+        raise AmqpError(
+            UNAUTHORIZED_ACCESS,
+            problem
+            or f"no claim was put for {path or 'any entity'!r}: put a token to $cbs first, or log in by SASL PLAIN",
         )
-        raise AmqpError(UNAUTHORIZED_ACCESS, problem)
+
+    def _nearest_first(self, path: str | None) -> Iterator[Claim]:
+        """Yield the claims, first those whose audience is that of a path; some of them twice."""
+        yield from self._login
+        audience = "" if path is None else scope_of_path(path)
+        while audience:
+            if audience in self._claims:
+                yield self._claims[audience]
+            audience = audience.rpartition("/")[0]
+        yield from self._claims.values()
 
     def close(self) -> None:
-        """Forget the claims."""
+        """Look at the claims no more; those that are put from now on, too, are not looked at."""
+        self._is_closed = True
+        self._cancel_alarm()
+
+    def _cancel_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
 
     def _set_alarm(self) -> None:
-        self.close()
+        self._cancel_alarm()
+        if self._is_closed:
+            return
         left = min((claim.expires_at for claim in self._claims.values()), default=0.0) - time.time()
-        self._alarm = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), self._ended)
+        self._alarm = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), self._look)
 
-    def _ended(self) -> None:
+    def _look(self) -> None:
+        """Forget the claims that have ended."""
         now = time.time()
-        self._claims = {scope: claim for scope, claim in self._claims.items() if claim.expires_at > now}
-        self._on_end()
-        if self._claims:
-            self._set_alarm()
+        ended = [audience for audience, claim in self._claims.items() if claim.expires_at <= now]
+        try:
+            if ended:
+                self._on_change()
+        finally:
+            for audience in ended:
+                del self._claims[audience]
+            if self._claims:
+                self._set_alarm()
 
 
-def _refusal(claim: Claim, right: Right, path: str, now: float) -> str | None:
+def _includes(claim: Claim, other: Claim) -> bool:
+    """Return whether a claim allows all that another one does, until one of them ends."""
+    return claim.rights >= other.rights and covers(claim.scope, other.scope)
+
+
+def _refusal(claim: Claim, path: str | None, now: float, rights: tuple[Right, ...]) -> str | None:
     """Return why a claim does not allow something; None if it does."""
     try:
-        claim.require(right, path, now)
+        claim.require(path, now, *rights)
     except UnauthorizedError as error:
         return str(error)
     return None

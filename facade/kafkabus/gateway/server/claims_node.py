@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkabus.gateway.claims import UnauthorizedError
+from kafkabus.gateway.claims import TooManyAttemptsError, UnauthorizedError
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus_mapping.amqp.types import Int
 
@@ -20,7 +20,10 @@ class ClaimsNode(RequestNode):
             return _answer(400, f"$cbs does no {request.operation!r}: it takes {OPERATION!r}")
         token, audience = request.body, request.options.get("name")
         try:
-            self.peer.claims.put(str(audience or ""), token if isinstance(token, str) else "")
+            self.peer.claims.put(str(audience or ""), token if isinstance(token, str) else "", self.peer.address)
+        except TooManyAttemptsError as error:
+            # A client whose token is right may try again.
+            return _answer(503, str(error))
         except UnauthorizedError as error:
             return _answer(401, str(error))
         return _answer(202, "Accepted")

@@ -19,6 +19,8 @@ CREDIT = 100
 class CoordinatorNode(BaseNode):
     """Begins and ends the transactions of a client."""
 
+    needs_claims = True
+
     async def open(self) -> None:
         """Accept the link."""
         self.link.accept(max_message_size=self.peer.engine.limits.message_bytes)

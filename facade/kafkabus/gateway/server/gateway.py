@@ -21,7 +21,8 @@ from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.claims import Policies, Right
+from kafkabus.gateway.claims import Policies
+from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
 from kafkabus.gateway.server.browsers import BrowserNode
 from kafkabus.gateway.server.claims_node import ClaimsNode
@@ -175,12 +176,12 @@ class Gateway:
         Raises:
             AmqpError: There is none, or the client may not use it.
         """
+        address = self.check_claims(peer, link)
         if isinstance(link.attach.target, Coordinator):
             return CoordinatorNode(peer, link)
-        if _path_of(link).lower() == CLAIMS:
+        if address is None:
             return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)
         asked = AskedSource(link.attach.source) if link.sends else None
-        address = self.check_claims(peer, link)
         if address.is_management:
             return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, address.path)
         if asked is None:
@@ -188,18 +189,21 @@ class Gateway:
         kind = BrowserNode if asked.browses else ReceiverNode
         return kind(peer, link, address.path, asked)
 
-    def check_claims(self, peer: Peer, link: Link) -> Address:
-        """Return the address of a link to an entity's node; check that the client may use it now.
+    def check_claims(self, peer: Peer, link: Link) -> Address | None:
+        """Return the address of a link to an entity's node, None for another node; check that the client may use it now.
 
         Raises:
             AmqpError: It may not, or there is no such node.
         """
-        address = parse(_path_of(link))
-        if address.is_management:
-            rights: tuple[Right, ...] = (Right.LISTEN, Right.SEND)
-        else:
-            rights = (Right.LISTEN,) if link.sends else (Right.SEND,)
-        peer.claims.check(str(address.path), *rights)
+        if isinstance(link.attach.target, Coordinator):
+            peer.claims.check(None, *rights.TRANSACTING)
+            return None
+        path = _path_of(link)
+        if path.lower() == CLAIMS:
+            return None
+        address = parse(path)
+        needed = rights.RECEIVING if link.sends else rights.SENDING
+        peer.claims.check(str(address.path), *(rights.MANAGING if address.is_management else needed))
         return address
 
     @staticmethod

@@ -15,6 +15,7 @@ from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.held import named_by
 from kafkabus.gateway.server.messages import ShownLock, incoming, stored
@@ -107,10 +108,12 @@ class ManagementNode(RequestNode):
         options: dict[str, Any] = {}
         if TRACKING_ID in request.options:
             options[TRACKING_ID] = request.options[TRACKING_ID]
-        operation = self._operations.get(request.operation.removeprefix(PREFIX))
+        name = request.operation.removeprefix(PREFIX)
+        operation = self._operations.get(name)
         try:
             if operation is None:
                 raise AmqpError(c.NOT_IMPLEMENTED, f"no operation is called {request.operation!r}")
+            self.peer.claims.check(str(self._path), *rights.OPERATIONS[name])
             if not isinstance(request.body, Mapping):
                 raise AmqpError(c.ARGUMENT_ERROR, f"the body of {request.operation!r} is a map")
             if request.part is not None and operation != self._settle:

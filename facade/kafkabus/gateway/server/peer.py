@@ -41,6 +41,7 @@ from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.logins import PLAIN, log_in, offered
 from kafkabus.gateway.server.transactions import Transactions
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ class Peer(asyncio.BufferedProtocol):
         gateway: The gateway.
         engine: Speaks AMQP.
         can_write: Set while the client takes what is sent to it.
-        name: The client's address, for logs.
+        name: The client's address and port, for logs.
+        address: The client's address without its port.
         nodes: The nodes of the client's links.
         claims: The client's permissions.
         transactions: The client's transactions.
@@ -111,10 +113,12 @@ class Peer(asyncio.BufferedProtocol):
 
     def __init__(self, gateway: Gateway) -> None:
         self.gateway = gateway
-        self.engine = Connection(f"kafkabus-{uuid.uuid4().hex}", gateway.settings.limits)
+        self.engine = Connection(
+            f"kafkabus-{uuid.uuid4().hex}", gateway.settings.limits, offered(gateway.settings.policies), self._log_in
+        )
         self.can_write = asyncio.Event()
         self.can_write.set()
-        self.name = "?"
+        self.name = self.address = "?"
         self.nodes: dict[Link, Node] = {}
         self.claims = Claims(gateway.settings.policies, self._check_claims)
         self.transactions = Transactions(gateway.client.transaction, gateway.settings.transactions, self.start)
@@ -147,7 +151,8 @@ class Peer(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         address = transport.get_extra_info("peername")
-        self.name = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        self.address = str(address[0] if isinstance(address, tuple) else address)
+        self.name = f"{self.address}:{address[1]}" if isinstance(address, tuple) else self.address
         if not self.gateway.joined(self):
             LOGGER.warning("connection_refused peer=%s connections=%d", self.name, len(self.gateway.peers))
             self._transport.abort()
@@ -346,6 +351,11 @@ class Peer(asyncio.BufferedProtocol):
             properties.get("user-agent") or properties.get("product"),
         )
 
+    def _log_in(self, mechanism: str, response: bytes) -> None:
+        policies = self.gateway.settings.policies
+        if policies is not None and mechanism == PLAIN:
+            log_in(self.claims, policies, response, self.address)
+
     def _closed(self, event: Closed) -> None:
         self.gateway.tally.broken += event.error is not None
         error = event.error or event.by_peer
@@ -377,8 +387,9 @@ class Peer(asyncio.BufferedProtocol):
                 await node.close()
                 return
             self.nodes[link] = node
-            # It may have changed while the node was opened.
-            node.flowed()
+            # Both may have changed while the node was opened.
+            if self._check_claim(link, node):
+                node.flowed()
         self.flush()
 
     def fail_unfinished(self, name: bytes) -> None:
@@ -400,11 +411,17 @@ class Peer(asyncio.BufferedProtocol):
     def _check_claims(self) -> None:
         """Detach the links that no claim allows any more."""
         for link, node in list(self.nodes.items()):
-            try:
-                if node.needs_claims:
-                    self.gateway.check_claims(self, link)
-            except AmqpError as error:  # noqa: PERF203 - each has its own
-                self.detach(link, error)
+            self._check_claim(link, node)
+
+    def _check_claim(self, link: Link, node: Node) -> bool:
+        """Return whether a claim allows a link; detach it if none does."""
+        try:
+            if node.needs_claims:
+                self.gateway.check_claims(self, link)
+        except AmqpError as error:
+            self.detach(link, error)
+            return False
+        return True
 
     def detach(self, link: Link, error: AmqpError | None) -> None:
         """Detach a link, for a reason if there is one."""
