@@ -88,11 +88,11 @@ class AuthorizationRuleDescription(BaseModel):
     created_at_utc: datetime | None = None
     modified_at_utc: datetime | None = None
     key_name: str | None = None
-    primary_key: str | None = None
-    secondary_key: str | None = None
+    primary_key: str | None = Field(default=None, repr=False)
+    secondary_key: str | None = Field(default=None, repr=False)
 
 
-class EntityDescription(BaseModel, frozen=True, extra="forbid"):
+class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_errors=True):
     """The description of an entity: its settings, and the Kafka topic that holds its messages.
 
     Attributes:
@@ -355,7 +355,8 @@ _ANY: TypeAdapter[QueueDescription | TopicDescription | SubscriptionDescription]
         | Annotated[TopicDescription, Tag("topic")]
         | Annotated[SubscriptionDescription, Tag("subscription")],
         Discriminator(_kind_of),
-    ]
+    ],
+    config=ConfigDict(hide_input_in_errors=True),
 )
 
 

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import copy
+import json
 import logging
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
+from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from kafkabus import parse_connection_string
+from kafkabus._async.admin.base import validated
+from kafkabus._core.entity_properties import properties_of
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
 from kafkabus.cli.connection import GlobalOptions
+from kafkabus.cli.settings import settings_json, settings_text
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.state import ProcessMark, State
-from kafkabus.exceptions import ServiceBusCommunicationError
+from kafkabus.exceptions import InvalidOperationError, ServiceBusCommunicationError
+from kafkabus.management import AuthorizationRule, EntityAvailabilityStatus, QueueProperties
 from kafkabus_mapping.connection import parse_kafka_location
+from kafkabus_mapping.entities import AuthorizationRuleDescription, QueueDescription, read_description
+from kafkabus_mapping.namespaces import NamespaceDescription
 from kafkabus_mapping.secret import Secret
 
 PASSWORD = "open-sesame"
@@ -32,9 +41,31 @@ CONNECTION_STRING = (
 SIGNED = f"Endpoint=sb://nowhere.localhost/;SharedAccessSignature={PASSWORD}"
 
 
+NOW = datetime(2026, 1, 31, tzinfo=timezone.utc)
+
+
+def queue() -> QueueDescription:
+    """Return the description of a queue with an authorization rule."""
+    rule = AuthorizationRuleDescription(key_name="app", primary_key=PASSWORD, secondary_key=PASSWORD)
+    return QueueDescription(
+        name="q", topic="t", topic_id="id", created_at=NOW, updated_at=NOW, authorization_rules=(rule,)
+    )
+
+
+def properties() -> QueueProperties:
+    """Return the properties of that queue."""
+    namespace, available = NamespaceDescription(created_at=NOW, updated_at=NOW), EntityAvailabilityStatus.AVAILABLE
+    return properties_of(QueueProperties, queue(), namespace, available, "localhost")
+
+
 @pytest.mark.parametrize(
     "make",
     [
+        queue,
+        properties,
+        lambda: settings_text(properties()),
+        lambda: settings_json(properties()),
+        lambda: AuthorizationRule(primary_key=PASSWORD, secondary_key=PASSWORD),
         lambda: Secret(PASSWORD),
         lambda: parse_settings(CONNECTION_STRING, {}),
         lambda: asdict(parse_settings(CONNECTION_STRING, {})),
@@ -54,6 +85,39 @@ def test_no_representation_shows_one(make: Callable[[], object]) -> None:
     made = make()
     for shown in (repr(made), str(made), f"{made}", f"{[made]}"):
         assert PASSWORD not in shown
+
+
+def test_the_command_line_shows_that_there_are_keys() -> None:
+    """And the SDK returns them, as Azure's does."""
+    [rule] = properties().authorization_rules
+    assert (rule.primary_key, rule.secondary_key) == (PASSWORD, PASSWORD)
+    [shown] = json.loads(json.dumps(settings_json(properties())))["authorization_rules"]
+    assert (shown["key_name"], shown["primary_key"], shown["secondary_key"]) == ("app", "*" * 10, "*" * 10)
+    assert settings_json(vars(AuthorizationRule(key_name="app")))["primary_key"] is None
+    assert "key_name='app'" in settings_text(properties())["authorization_rules"]
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"primary_key": [PASSWORD]},
+        {"primary_key": PASSWORD, "rights": ["Bad"]},
+        {"primary_key": PASSWORD, "unknown": 1},
+        {"unknown": PASSWORD},
+        PASSWORD,
+        [{"primary_key": PASSWORD}],
+    ],
+)
+def test_an_authorization_rule_that_is_refused_is_not_shown(rule: object) -> None:
+    """Neither by the error nor by its cause."""
+    settings = {**queue().model_dump(), "authorization_rules": [rule]}
+    with pytest.raises(InvalidOperationError, match="authorization_rules") as caught:
+        validated(QueueDescription, settings, "created")
+    assert PASSWORD not in str(caught.value)
+    assert PASSWORD not in f"{caught.value!r} {caught.value.__cause__} {caught.value.__cause__!r}"
+    with pytest.raises(ValidationError, match="authorization_rules") as stored:
+        read_description(json.dumps({**json.loads(queue().model_dump_json()), "authorization_rules": [rule]}))
+    assert PASSWORD not in f"{stored.value} {stored.value!r}"
 
 
 def test_a_secret_is_the_text_that_it_was_made_of() -> None:

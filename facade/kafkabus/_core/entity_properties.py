@@ -123,8 +123,8 @@ class AuthorizationRule:
     created_at_utc: datetime | None = None
     modified_at_utc: datetime | None = None
     key_name: str | None = None
-    primary_key: str | None = None
-    secondary_key: str | None = None
+    primary_key: str | None = field(default=None, repr=False)
+    secondary_key: str | None = field(default=None, repr=False)
 
 
 class EntityAvailabilityStatus(str, Enum):

@@ -13,12 +13,15 @@ import typer
 
 from kafkabus.cli.durations import format_duration
 from kafkabus_mapping.durations import iso_duration
+from kafkabus_mapping.secret import Secret
 
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties, SubscriptionProperties, TopicProperties
 
 _CLEARED = ("forward_to", "forward_dead_lettered_messages_to")
 """Settings that an empty text clears."""
+_KEYS = ("primary_key", "secondary_key")
+"""Settings of authorization rules that are masked."""
 _WRITTEN: Mapping[type, Callable[[Any], str]] = {
     timedelta: iso_duration,
     datetime: datetime.isoformat,
@@ -68,8 +71,11 @@ def _shown(value: object) -> str:
 
 
 def settings_json(properties: Mapping[str, object]) -> dict[str, object]:
-    """Return settings for JSON, with durations in Azure's format."""
-    return {name: _json_value(value) for name, value in properties.items()}
+    """Return settings for JSON, with durations in Azure's format, and with masks in place of keys."""
+    return {
+        name: str(Secret(value)) if name in _KEYS and isinstance(value, str) else _json_value(value)
+        for name, value in properties.items()
+    }
 
 
 def _json_value(value: object) -> object:

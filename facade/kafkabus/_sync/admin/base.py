@@ -559,13 +559,14 @@ def obey(namespace: NamespaceDescription, description: EntityDescription) -> Non
 
 
 def reason_of(error: ValueError) -> str:
-    """Return what is wrong, without what pydantic adds."""
+    """Return what is wrong, without what pydantic adds, and without the values of authorization rules, which hold keys."""
     if not isinstance(error, ValidationError):
         return str(error)
-    return "; ".join(
-        f"{'.'.join(str(part) for part in problem['loc'])}={problem['input']}: {problem['msg']}"
-        for problem in error.errors()
-    )
+    reasons: list[str] = []
+    for problem in error.errors():
+        value = "" if "authorization_rules" in problem["loc"] else f"={problem['input']}"
+        reasons.append(f"{'.'.join(str(part) for part in problem['loc'])}{value}: {problem['msg']}")
+    return "; ".join(reasons)
 
 
 def _tier(tier: str) -> Tier:
