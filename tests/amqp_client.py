@@ -283,7 +283,8 @@ class AmqpClient:
         except BaseException:
             self.abort()
             raise
-        self.say(Open(f"client-{uuid.uuid4().hex}", hostname="localhost", max_frame_size=65_536, **self._opening))
+        name = self._opening.pop("container_id", f"client-{uuid.uuid4().hex}")
+        self.say(Open(name, hostname="localhost", max_frame_size=65_536, **self._opening))
         self._reading = asyncio.get_running_loop().create_task(self._read())
         await self.until(lambda: self.opened or self.closed)
         if self.opened is not None:
@@ -358,7 +359,8 @@ class AmqpClient:
     ) -> Link:
         """Ask the gateway to attach a link, and do not wait for the answer."""
         link = self._links[handle] = Link(self, handle)
-        attach = Attach(f"link-{handle}", handle, receives, source=source, target=target, **fields)
+        name = fields.pop("name", f"link-{handle}")
+        attach = Attach(name, handle, receives, source=source, target=target, **fields)
         attach.initial_delivery_count = None if receives else 0
         self.say(attach)
         return link

@@ -7,7 +7,9 @@ import logging
 import sys
 from typing import Any
 
-from kafkabus._runtime.log_format import JsonFormatter, TextFormatter
+import pytest
+
+from kafkabus._runtime.log_format import JsonFormatter, TextFormatter, shown_error, shown_name
 from kafkabus._runtime.repetitions import RepetitionFilter
 
 
@@ -69,7 +71,59 @@ def test_a_traceback_is_a_member_of_the_same_line() -> None:
     assert "ValueError: broken" in in_json(record("upkeep_entity entity=%s", "orders", error=True))["exception"]
     first, *rest = TextFormatter().format(record("upkeep_entity entity=%s", "orders", error=True)).splitlines()
     assert first == "1970-01-01T23:59:59.999Z WARNING kafkabus.upkeep: upkeep_entity entity=orders"
-    assert rest[-1] == "ValueError: broken"
+    assert rest[-1] == "  ValueError: broken"
+
+
+FORGED = "x\r\n1970-01-01T00:00:00.000Z INFO kafkabus.gateway: link_refused\x1b[2J\u2028\u202e\x85\x7f\U000e0001\ud800"
+
+
+@pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
+def test_a_value_begins_no_line(formatter: logging.Formatter) -> None:
+    """Nor does it control the terminal of a reader, or change what is seen."""
+    line = formatter.format(record("connection_opened container=%s", FORGED))
+    assert line.isprintable()
+    assert "1970" in line
+
+
+def test_json_keeps_what_it_escapes() -> None:
+    """A program gets the value as it was."""
+    assert in_json(record("connection_opened container=%s", FORGED))["container"] == FORGED
+
+
+def test_the_text_of_an_error_begins_no_line() -> None:
+    """A record begins with its time; lines of a traceback begin with spaces."""
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        made = logging.LogRecord("kafkabus.gateway", logging.ERROR, "", 0, "unexpected error", (), sys.exc_info())
+    first, *rest = TextFormatter().format(made).splitlines()
+    assert first.endswith("kafkabus.gateway: unexpected error")
+    assert all(line.startswith("  ") and line.isprintable() for line in rest)
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("link-1", "link-1"),
+        ("überall/七", "überall/七"),
+        (None, "None"),
+        ("", '""'),
+        ("a peer=10.0.0.1", '"a peer=10.0.0.1"'),
+        ('"', r'"\""'),
+        ("a\nb\x85", r'"a\nb\x85"'),
+        ("x" * 1_000, "x" * 200 + "…"),
+        ("\n" * 1_000, '"' + r"\n" * 200 + '…"'),
+    ],
+)
+def test_a_name_is_one_value_of_a_line(name: object, shown: str) -> None:
+    """Others are quoted, and long ones clipped."""
+    assert shown_name(name) == shown
+
+
+def test_an_error_is_clipped() -> None:
+    """It may have spaces: it is the last of a line."""
+    assert shown_error(ValueError("a b\nc")) == r"a b\nc"
+    assert len(shown_error("x" * 1_000)) == 401
 
 
 def test_left_out_lines_are_counted() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import textwrap
 from collections.abc import Iterator
 from datetime import datetime, timezone
 
@@ -18,19 +19,51 @@ from kafkabus._runtime.repetitions import LEFT_OUT
 
 _EVENT = re.compile(r"([a-z]+(?:_[a-z]+)*)(?= \w+=%)")
 """The name of the event at the beginning of a message's template, if values by name follow it."""
+_NOT_PLAIN = re.compile(r"[\s=\"]")
+"""Characters that end a value in a line."""
 _PLACE = re.compile(r"(?:(?P<name>\w+)=)?%(?:%|(?P<kind>[-#0 +]*[\d.]*[a-zA-Z]))")
 """A place of a template that takes an argument, with the name before it; ``%%`` takes none."""
 
 
+LONGEST_VALUE = 200
+"""The most characters that a line shows of a client's value; of an error, it shows twice as many."""
+
+
+def in_one_line(text: str) -> str:
+    """Return a text with escapes in place of characters that end lines, control terminals or are not seen."""
+    return text if text.isprintable() else "".join(map(_escaped, text))
+
+
+def shown_name(value: object) -> str:
+    """Return a name that a client chose, for a line: clipped, and quoted if it could be taken for more of the line."""
+    text = _clipped(str(value), LONGEST_VALUE)
+    is_plain = text.isprintable() and text != "" and _NOT_PLAIN.search(text) is None
+    return text if is_plain else in_one_line(json.dumps(text, ensure_ascii=False))
+
+
+def shown_error(error: object) -> str:
+    """Return an error, which may have words of a client, for the end of a line: clipped, and in one line."""
+    return in_one_line(_clipped(str(error), 2 * LONGEST_VALUE))
+
+
+def _clipped(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
+
+
 class TextFormatter(logging.Formatter):
-    """Writes a record as a line: time, level, logger and message; a traceback follows on lines of its own."""
+    """Writes a record as a line: time, level, logger and message; a traceback follows on lines that begin with spaces."""
 
     @override
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as text."""
-        lines = [f"{_time_of(record)} {record.levelname} {record.name}: {record.getMessage()}"]
-        trace = _trace_of(record)
-        return "\n".join([*lines, trace] if trace else lines)
+        line = f"{_time_of(record)} {record.levelname} {record.name}: {in_one_line(record.getMessage())}"
+        # An error may have words of a client: none of them begins a line that could be taken for another record.
+        traced = (in_one_line(one) for one in _trace_of(record).splitlines())
+        return "\n".join([line, *(textwrap.indent(one, "  ") for one in traced)])
 
 
 class JsonFormatter(logging.Formatter):
@@ -59,7 +92,9 @@ class JsonFormatter(logging.Formatter):
             members["exception"] = trace
         for name, value in named_values(record):
             members[f"{name}_" if name in members else name] = value
-        return json.dumps(members, ensure_ascii=False, default=str)
+        line = json.dumps(members, ensure_ascii=False, default=str)
+        # All characters outside of texts are printable.
+        return line if line.isprintable() else "".join(map(_escaped_in_json, line))
 
 
 def named_values(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
@@ -70,6 +105,10 @@ def named_values(record: logging.LogRecord) -> Iterator[tuple[str, object]]:
     for place, value in zip(places, record.args, strict=False):
         if place["name"] is not None:
             yield place["name"], value if isinstance(value, (bool, int, float)) or value is None else str(value)
+
+
+def _escaped_in_json(character: str) -> str:
+    return character if character.isprintable() else json.dumps(character)[1:-1]
 
 
 def _time_of(record: logging.LogRecord) -> str:

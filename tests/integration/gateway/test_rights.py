@@ -17,7 +17,7 @@ import pytest
 from kafkabus.gateway import attempts
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.connection import MECHANISMS
-from kafkabus.gateway.amqp.performatives import Accepted, Declare, Declared, Source, Target
+from kafkabus.gateway.amqp.performatives import Accepted, Close, Declare, Declared, ErrorCondition, Source, Target
 from kafkabus.gateway.claims import Policies, Policy, Right
 from kafkabus.gateway.server import claims, rights
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
@@ -26,6 +26,7 @@ from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
+from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.secret import Secret
 from tests.amqp_client import AmqpClient, Link, LinkError
 
@@ -320,6 +321,30 @@ async def test_a_link_that_opens_after_its_claim_is_detached(port: int, clock: S
         await lost(attached, waiting)
         assert attached.waiting == 0
         assert await received(await other.receiver("s", 4, filters={SESSION_FILTER: "A"})) == b"hi"
+
+
+# Logs.
+
+
+async def test_names_of_clients_forge_no_lines(port: int, caplog: pytest.LogCaptureFixture) -> None:
+    """Containers, programs, links, entities and errors: each is a value, which ends neither its line nor the screen."""
+    caplog.set_level(logging.INFO, "kafkabus.gateway")
+    forged = "x peer=10.0.0.1\r\n1970-01-01T00:00:00.000Z INFO kafkabus.gateway: \x1b[2J\u2028" + "y" * 1_000
+    opening = {"container_id": forged, "properties": {Symbol("user-agent"): forged}}
+    async with AmqpClient(port, opening=opening) as client:
+        with pytest.raises(LinkError):
+            await client.sender(f"q/{forged}", 3, name=forged)
+        client.say(Close(ErrorCondition(Symbol(forged[:50]), forged)))
+        await client.until(lambda: client.closed is not None)
+    lines = [one.getMessage() for one in caplog.records if one.name == "kafkabus.gateway"]
+    events = {line.partition(" ")[0]: line for line in lines}
+    assert {"connection_opened", "link_refused", "connection_closed"} <= events.keys()
+    for line in lines:
+        assert line.isprintable(), line
+        assert len(line) < 1_000
+    assert ' container="x peer=10' in events["connection_opened"]
+    assert ' client="x peer=10' in events["connection_opened"]
+    assert ' link="x peer=10' in events["link_refused"]
 
 
 # Logins.

@@ -19,6 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from kafkabus._core.exceptions import ServiceBusError, ServiceBusServerBusyError
+from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.administration.atom import (
     entry_document,
@@ -186,7 +187,9 @@ class _Service:
         try:
             await asyncio.wait_for(self._client.get_namespace_properties(), HEALTH_WITHIN)
         except (ServiceBusError, asyncio.TimeoutError) as error:
-            LOGGER.warning("administration_unhealthy error=%s", str(error) or f"no answer within {HEALTH_WITHIN:.0f} s")
+            LOGGER.warning(
+                "administration_unhealthy error=%s", shown_error(error) or f"no answer within {HEALTH_WITHIN:.0f} s"
+            )
             return JSONResponse({"status": "unhealthy"}, HTTPStatus.SERVICE_UNAVAILABLE)
         return JSONResponse({"status": "healthy"})
 
@@ -264,7 +267,7 @@ def _host(request: Request) -> str:
 
 def _shown(request: Request) -> str:
     """Return the path for the log, in one line."""
-    return quote(request.scope["path"], safe="/$")
+    return shown_name(quote(request.scope["path"], safe="/$"))
 
 
 def _failed(request: Request, error: Exception) -> Response:
@@ -277,7 +280,7 @@ def _failed(request: Request, error: Exception) -> Response:
             _shown(request),
             failure.status,
             number,
-            error,
+            shown_error(error),
             exc_info=error if failure.status == HTTPStatus.INTERNAL_SERVER_ERROR else None,
         )
     return _error_response(failure.status, f"{failure.detail}. TrackingId:{number}")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from typing_extensions import override
 
+from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
     MESSAGE_LOCK_LOST,
@@ -347,8 +348,8 @@ class Peer(asyncio.BufferedProtocol):
         LOGGER.info(
             "connection_opened peer=%s container=%s client=%s",
             self.name,
-            event.open.container_id,
-            properties.get("user-agent") or properties.get("product"),
+            shown_name(event.open.container_id),
+            shown_name(properties.get("user-agent") or properties.get("product")),
         )
 
     def _log_in(self, mechanism: str, response: bytes) -> None:
@@ -360,7 +361,7 @@ class Peer(asyncio.BufferedProtocol):
         self.gateway.tally.broken += event.error is not None
         error = event.error or event.by_peer
         if error is not None:
-            LOGGER.warning("connection_closed peer=%s error=%s", self.name, error)
+            LOGGER.warning("connection_closed peer=%s error=%s", self.name, shown_error(error))
         else:
             LOGGER.info("connection_closed peer=%s", self.name)
 
@@ -371,7 +372,8 @@ class Peer(asyncio.BufferedProtocol):
             await node.open()
         except Exception as error:  # noqa: BLE001 - the client is told
             problem = told(error, self.gateway.entity_of(link))
-            LOGGER.info("link_refused peer=%s link=%s error=%s", self.name, link.attach.name, problem)
+            name = shown_name(link.attach.name)
+            LOGGER.info("link_refused peer=%s link=%s error=%s", self.name, name, shown_error(problem))
             self._opening.pop(link, None)
             if node is not None:
                 await node.close()
