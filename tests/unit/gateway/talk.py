@@ -35,6 +35,7 @@ class Talk:
 
     Args:
         limits: The engine's bounds.
+        login: The engine's arguments of logins.
 
     Attributes:
         engine: The engine.
@@ -43,8 +44,8 @@ class Talk:
         sent: All bytes that were given to the engine.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
-        self.engine = Connection("gateway", limits)
+    def __init__(self, limits: Limits | None = None, **login: Any) -> None:
+        self.engine = Connection("gateway", limits, **login)
         self.frames: list[Frame] = []
         self.sent = b""
         self.headers: list[bytes] = []

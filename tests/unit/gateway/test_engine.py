@@ -15,7 +15,7 @@ from kafkabus.gateway.amqp.conditions import (
     UNATTACHED_HANDLE,
     AmqpError,
 )
-from kafkabus.gateway.amqp.connection import MECHANISMS
+from kafkabus.gateway.amqp.connection import MECHANISMS, TRY_LATER, LoginError
 from kafkabus.gateway.amqp.events import (
     Closed,
     Delivered,
@@ -46,7 +46,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from kafkabus_mapping.amqp.types import Array, decode
+from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong, decode, encode
 from tests.unit.gateway.talk import Talk, only
 
 
@@ -101,6 +101,52 @@ def test_an_unknown_mechanism_is_refused() -> None:
     assert [one.code for one in talk.heard(SaslOutcome)] == [1]
     assert closed.error is not None
     assert "KERBEROS" in closed.error.description
+
+
+def test_an_owner_refuses_logins() -> None:
+    """The peer gets the outcome that the owner chose, and no more; what else it has said does not count."""
+    given: list[tuple[str, bytes]] = []
+
+    def log_in(mechanism: str, response: bytes) -> None:
+        given.append((mechanism, response))
+        if response != b"right":
+            raise LoginError(TRY_LATER, "wrong")
+
+    for response in (b"right", b"left", None):
+        talk = Talk(mechanisms=("PLAIN", "OTHER"), log_in=log_in)
+        events = talk.give(
+            SASL_HEADER + frame_of(0, SaslInit("OTHER", response).encoded(), kind=SASL_FRAME) + AMQP_HEADER
+        )
+        (offer,) = talk.heard(SaslMechanisms)
+        assert offer.mechanisms == Array(("PLAIN", "OTHER"))
+        (outcome,) = talk.heard(SaslOutcome)
+        if response == b"right":
+            assert (events, outcome.code, talk.headers) == ([], 0, [SASL_HEADER, AMQP_HEADER])
+        else:
+            closed = only(events, Closed)
+            assert (str(closed.error), outcome.code, talk.headers) == ("wrong", TRY_LATER, [SASL_HEADER])
+            assert talk.engine.is_closed
+    assert given == [("OTHER", b"right"), ("OTHER", b"left"), ("OTHER", b"")]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        encode(Described(ULong(0x41), [Symbol("PLAIN"), "a-secret-key"])),
+        encode(Described(ULong(0x41), "a-secret-key")),
+        encode(Described(ULong(0x99), ["a-secret-key"])),
+        encode(["a-secret-key"]),
+        encode("a-secret-key"),
+        b"a-secret-key",
+    ],
+)
+def test_no_error_of_a_login_shows_what_the_peer_said(frame: bytes) -> None:
+    """It may be a key."""
+    talk = Talk()
+    closed = only(talk.give(SASL_HEADER + frame_of(0, frame, kind=SASL_FRAME)), Closed)
+    assert closed.error is not None
+    assert "secret" not in closed.error.description
+    assert "secret" not in repr(SaslInit("PLAIN", b"a-secret-key"))
 
 
 @pytest.mark.parametrize(
