@@ -330,7 +330,7 @@ def test_a_name_and_a_key_log_in() -> None:
 )
 def test_a_wrong_key_does_not_log_in(name: str, key: str) -> None:
     """The error shows neither name nor key."""
-    with pytest.raises(UnauthorizedError, match="no such policy") as caught:
+    with pytest.raises(UnauthorizedError, match="no policy of that name") as caught:
         KNOWN.log_in(name, key, NOW)
     assert "another-key" not in str(caught.value)
 

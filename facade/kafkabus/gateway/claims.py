@@ -286,7 +286,7 @@ class Policies:
         opened = [one for one in self._policies if one.has_key(key) and one.name == name]
         if not opened:
             self._count_failure(name, now, address)
-            raise UnauthorizedError("there is no such policy, or the key is none of its keys; check both")
+            raise UnauthorizedError("no policy of that name has that key; check both")
         return tuple(Claim(one.name, one.rights, one.scope, math.inf) for one in opened)
 
     def has(self, name: str) -> bool:

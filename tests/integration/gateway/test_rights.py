@@ -137,7 +137,7 @@ async def lost(link: Link, client: AmqpClient) -> str:
     return str(caught.value)
 
 
-# What a right opens.
+# Operations and links.
 
 OPERATIONS = {
     "peek-message": {Right.LISTEN},
@@ -255,7 +255,7 @@ async def test_a_token_is_put_for_an_audience_that_is_understood(client: AmqpCli
         await client.sender("q", 3)
 
 
-# How long it does.
+# Claims that end.
 
 
 async def test_links_end_with_their_claims(client: AmqpClient, clock: SimpleNamespace) -> None:
