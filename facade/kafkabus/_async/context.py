@@ -17,6 +17,7 @@ from kafkabus._async.entities.partition_availability import PartitionAvailabilit
 from kafkabus._async.entities.recovery import EntityRecovery
 from kafkabus._async.entities.rule_changes import RuleChanges
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
+from kafkabus._async.receiving.deletion import MessageDeletion
 from kafkabus._async.receiving.log_reader import ReaderParts
 from kafkabus._async.receiving.peek import PeekParts
 from kafkabus._async.receiving.readers import Readers
@@ -61,6 +62,7 @@ class ClientContext:
         dispositions: The dispositions of messages that no receiver gets.
         duplicate_scan: The search for duplicates.
         readers: The readers of the entities that this client receives from.
+        deletion: Deletes messages that wait.
     """
 
     _forked = False
@@ -127,20 +129,20 @@ class ClientContext:
             commit_parts=self.commit_parts,
         )
         self.peek_parts = PeekParts(connections, self.archive, self.duplicate_scan)
-        self.readers = Readers(
-            ReaderParts(
-                connections=connections,
-                catalog=catalog,
-                recovery=self.recovery,
-                marks=self.marks,
-                archive=self.archive,
-                duplicate_scan=self.duplicate_scan,
-                transfers=self.transfers,
-                dispositions=self.dispositions,
-                notifications=connections.notifications,
-                upkeep_watch=upkeep_watch,
-            )
+        reader_parts = ReaderParts(
+            connections=connections,
+            catalog=catalog,
+            recovery=self.recovery,
+            marks=self.marks,
+            archive=self.archive,
+            duplicate_scan=self.duplicate_scan,
+            transfers=self.transfers,
+            dispositions=self.dispositions,
+            notifications=connections.notifications,
+            upkeep_watch=upkeep_watch,
         )
+        self.readers = Readers(reader_parts)
+        self.deletion = MessageDeletion(reader_parts)
 
     def _after_fork(self) -> None:
         settings, retry_for = self.settings, self._retry_for

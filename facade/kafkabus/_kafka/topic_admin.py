@@ -358,7 +358,8 @@ class Topics:
         """
         partitions = list(partitions)
         ends = self.ends(name, partitions)
-        found = self._ask(name, partitions, OffsetSpec.for_timestamp(moment_ms))
+        # A negative time would name an end of the log.
+        found = self._ask(name, partitions, OffsetSpec.for_timestamp(max(0, moment_ms)))
         return {
             partition: (one.offset, one.timestamp) if one.offset >= 0 else (ends[partition], None)
             for partition, one in found.items()

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import lock_lost
+from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
@@ -23,7 +24,8 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
 from kafkabus.gateway.server.settlements import disposition_of, texts
-from kafkabus_mapping.amqp.types import Array, Int, Symbol
+from kafkabus_mapping.amqp.types import Array, Int, Milliseconds, Symbol
+from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 from kafkabus_mapping.numbers import LockToken, split_sequence_number
 
@@ -34,6 +36,8 @@ PREFIX: Final = "com.microsoft:"
 TRACKING_ID: Final = "com.microsoft:tracking-id"
 MOST_PEEKED: Final = 1_000
 MOST_NUMBERS: Final = 10_000
+MOST_DELETED: Final = 4_000
+"""The most messages that one request deletes, as Service Bus documents it."""
 ALL_FROM_YEAR: Final = 9_999
 """The year from which on a time means all sessions, not those with a younger state."""
 
@@ -232,11 +236,32 @@ class ManagementNode(RequestNode):
         return 200, {"messages": shown}
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        before = body.get("enqueued-time-utc")
-        receiver = self._receiver()
-        count = await receiver.purge_messages(before_enqueue_time_utc=before if isinstance(before, datetime) else None)
-        return (200, {"message-count": Int(count)}) if count else (NO_CONTENT, None)
+        count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")
+        context, entity = self.peer.gateway.context, await self.peer.gateway.entity(self._path)
+        if entity.is_topic:
+            raise AmqpError(c.NOT_ALLOWED, f"{self._path} is a topic: delete messages from its subscriptions")
+        deleted = await context.deletion.delete(entity, count, before, self._session_to_delete(entity, request, body))
+        return (200, {"message-count": Int(deleted)}) if deleted else (NO_CONTENT, None)
+
+    def _session_to_delete(self, entity: Entity, request: Request, body: Mapping[str, Any]) -> str | None:
+        """Return the session whose messages are deleted, which the client holds; None if the entity has no sessions.
+
+        Raises:
+            AmqpError: The request names no session of an entity with sessions, or one of an entity without, or the client has
+                no receiver of it.
+        """
+        wanted = body.get("session-id")
+        if entity.has_sessions and not isinstance(wanted, str):
+            raise AmqpError(
+                c.ARGUMENT_ERROR,
+                f"session-id is {wanted!r:.60}: {self._path} has sessions, so name the session, which a receiver of this "
+                "connection holds, whose messages to delete",
+            )
+        if not entity.has_sessions and wanted is not None:
+            raise AmqpError(
+                c.ARGUMENT_ERROR, f"session-id is {wanted!r:.60}: {self._path} has no sessions, so leave it out"
+            )
+        return self._session(request, body).session_id if entity.has_sessions else None
 
     # Scheduled messages.
 
@@ -329,6 +354,26 @@ def _number(body: Mapping[str, Any], name: str, default: int) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a number, 0 or more")
     return int(value)
+
+
+def _number_to_delete(body: Mapping[str, Any]) -> int:
+    value = body.get("message-count")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_DELETED:
+        raise AmqpError(
+            c.ARGUMENT_ERROR,
+            f"message-count is {value!r:.60}: it is an int from 1 to {MOST_DELETED:,}; nothing was deleted",
+        )
+    return int(value)
+
+
+def _time(body: Mapping[str, Any], name: str) -> int:
+    """Return a time in ms since 1970."""
+    value = body.get(name)
+    if isinstance(value, Milliseconds):
+        return int(value)
+    if not isinstance(value, datetime):
+        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a timestamp; nothing was deleted")
+    return to_milliseconds(value)
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
