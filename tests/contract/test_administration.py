@@ -392,6 +392,29 @@ def test_a_queue_that_nobody_uses_is_deleted(
     assert [(administration.get_queue(queue)).status for queue in (used, waiting)] == [EntityStatus.ACTIVE] * 2
 
 
+def test_a_queue_that_is_peeked_is_in_use(
+    administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue, later: Advance
+) -> None:
+    """Peeking keeps it from being deleted, and counts as access."""
+    patience = timedelta(minutes=5)
+    idle, peeked = f"idle-{uuid.uuid4().hex[:8]}", make_queue(auto_delete_on_idle=patience)
+    administration.create_queue(idle, auto_delete_on_idle=patience)
+    receiver, deadline = client.get_queue_receiver(peeked), time.monotonic() + 60
+    status = EntityStatus.ACTIVE
+    while status is EntityStatus.ACTIVE and time.monotonic() < deadline:
+        for queue in (idle, peeked):
+            later(queue, 140)
+        # However slow the machine is, less than five minutes pass between two uses.
+        before = known = administration.get_queue_runtime_properties(peeked)
+        while known.accessed_at_utc == before.accessed_at_utc and time.monotonic() < deadline:
+            assert receiver.peek_messages() == []
+            sleep(0.1)
+            known = administration.get_queue_runtime_properties(peeked)
+        status = (administration.get_queue(idle)).status
+    assert status is EntityStatus.DELETING
+    assert (administration.get_queue(peeked)).status is EntityStatus.ACTIVE
+
+
 def test_a_queue_that_is_to_be_deleted_can_be_kept(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:

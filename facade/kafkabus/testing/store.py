@@ -50,7 +50,7 @@ class Store:
         self._ledgers: dict[str, MemoryLedger] = {}
         self._hashes: dict[str, dict[str, str]] = {}
         self._marks: dict[str, str] = {}
-        self._heard_of: dict[str, dict[str, int]] = {}
+        self._heard_of: dict[str, dict[str, tuple[int, int]]] = {}
         self._listeners: dict[str, list[deque[tuple[str, str]]]] = {}
         self._bells: dict[tuple[str, str], None] = {}
         self._look_at: dict[str, float] = {}
@@ -110,8 +110,8 @@ class Store:
             heard_of = self._heard_of.get(key)
             if not heard_of:
                 return []
-            client, moment = max(heard_of.items(), key=lambda one: one[1])
-            return [(client.encode(), self._now_ms() - (time.monotonic_ns() // 1_000_000 - moment))]
+            client, (_, moment) = max(heard_of.items(), key=lambda one: one[1])
+            return [(client.encode(), moment)]
 
     def delete(self, keys: Sequence[str]) -> int:
         """Delete ledgers by their keys; a ledger is deleted with its first key."""
@@ -230,12 +230,12 @@ class Store:
         members: list[list[bytes]] = []
         for key in keys:
             heard_of = self._heard_of.setdefault(key, {})
-            heard_of[client] = now
-            for other, moment in list(heard_of.items()):
+            heard_of[client] = now, self._now_ms()
+            for other, (moment, _) in list(heard_of.items()):
                 if moment < now - int(lifetime):
                     del heard_of[other]
             if leaves:
-                heard_of[client] = now - int(lifetime) - 1
+                heard_of[client] = now - int(lifetime) - 1, self._now_ms() - int(lifetime) - 1
             members.append([name.encode() for name in heard_of])
         return members
 

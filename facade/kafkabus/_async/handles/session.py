@@ -90,6 +90,7 @@ class ServiceBusSession:
         check_timeout(timeout)
         lock = await self._locked()
         entity = await self._context.catalog.entity(self._path)
+        await self._context.connections.notifications.note_use(entity)
         extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
         await self._context.ledger_client.execute(extend)
         if extend.expiry is None:
@@ -150,6 +151,7 @@ class ServiceBusSession:
 
     async def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
         """Return the state once its record is known to stand."""
+        await self._context.connections.notifications.note_use(entity)
         await self._context.ledger_client.execute(ask)
         if ask.gone:
             lock.lost = True
@@ -207,6 +209,7 @@ class ServiceBusSession:
             return self._lock
         entity = await self._context.catalog.entity(self._path)
         reader = await self._context.readers.sessions_of(entity)
+        await self._context.connections.notifications.note_use(entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
@@ -269,6 +272,7 @@ async def session_ids(context: ClientContext, path: EntityPath, state_updated_af
     """
     entity = await context.catalog.entity(path)
     reader = await context.readers.sessions_of(entity)
+    await context.connections.notifications.note_use(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
     try:

@@ -100,6 +100,7 @@ class MessageDeletion:
         partitions = range(entity.partitions)
         if session is not None:
             partitions = range(partition_of(session, entity.partitions), entity.partitions)[:1]
+        await self._connections.notifications.note_use(entity)
         task = _Task(entity, before_ms, session, count, time.monotonic() + DELETE_FOR)
         try:
             await self._delete_from_each(task, partitions)

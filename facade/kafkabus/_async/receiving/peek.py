@@ -109,6 +109,7 @@ class MessagePeeker:
             order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
+        await parts.connections.notifications.note_use(entity)
         await parts.duplicate_scan.scan_all(entity, order)
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         await parts.connections.ledger_client.execute(*peeks)

@@ -505,6 +505,7 @@ class ServiceBusReceiver:
             upto = self._context.pool.run(
                 topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
             )
+        self._note_use(entity)
         self._put_off(entity, upto)
         purged = 0
         purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
@@ -528,6 +529,7 @@ class ServiceBusReceiver:
         self, entity: Entity, batches: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
     ) -> tuple[list[tuple[SettlementBatch, S]], list[ServiceBusReceivedMessage]]:
         """Have an operation done for each batch, in one round trip; return these, and messages whose partition is gone."""
+        self._note_use(entity)
         there, lost = still_there(batches, entity)
         operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
         try:
@@ -588,6 +590,7 @@ class ServiceBusReceiver:
 
     def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; expired ones go where expired messages go."""
+        self._note_use(entity)
         lock = None if self._session is None else self._open_session(self._session, None)
         if lock is not None and wanted.keys() - {lock.partition}:
             raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
@@ -690,6 +693,10 @@ class ServiceBusReceiver:
         self._renew_automatically(messages)
         self._note_received(messages)
         return messages
+
+    def _note_use(self, entity: Entity) -> None:
+        """Keep an entity from being deleted because it is idle; a receive says by itself that the entity is used."""
+        self._context.connections.notifications.note_use(entity)
 
     def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if instruments.observer is not None and messages:

@@ -91,6 +91,7 @@ class ServiceBusSession:
         check_timeout(timeout)
         lock = self._locked()
         entity = self._context.catalog.entity(self._path)
+        self._context.connections.notifications.note_use(entity)
         extend = Extend(entity.ledgers[lock.partition], lock.lease, entity.lock_ms)
         self._context.ledger_client.execute(extend)
         if extend.expiry is None:
@@ -151,6 +152,7 @@ class ServiceBusSession:
 
     def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
         """Return the state once its record is known to stand."""
+        self._context.connections.notifications.note_use(entity)
         self._context.ledger_client.execute(ask)
         if ask.gone:
             lock.lost = True
@@ -208,6 +210,7 @@ class ServiceBusSession:
             return self._lock
         entity = self._context.catalog.entity(self._path)
         reader = self._context.readers.sessions_of(entity)
+        self._context.connections.notifications.note_use(entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
@@ -270,6 +273,7 @@ def session_ids(context: ClientContext, path: EntityPath, state_updated_after: d
     """
     entity = context.catalog.entity(path)
     reader = context.readers.sessions_of(entity)
+    context.connections.notifications.note_use(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
     try:

@@ -110,6 +110,7 @@ class MessagePeeker:
             order = [one for one in order if one == partition_of(self._session, entity.partitions)]
         if not order:
             return []
+        parts.connections.notifications.note_use(entity)
         parts.duplicate_scan.scan_all(entity, order)
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         parts.connections.ledger_client.execute(*peeks)

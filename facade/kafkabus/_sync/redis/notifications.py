@@ -31,6 +31,10 @@ HEARTBEAT = 2.0
 """How often, in seconds, a client says which entities it receives from."""
 HEARTBEAT_LIFETIME = 6.0
 """How long, in seconds, a client without a heartbeat keeps its home partitions."""
+USE_NOTED_EVERY = 1.0
+"""How often, in seconds, a client that uses an entity without receiving from it says so, at most."""
+USES_REMEMBERED = 10_000
+"""Of how many entities a client remembers when it said so."""
 
 
 class Listener(Protocol):
@@ -77,6 +81,7 @@ class Notifications:
         self._left: set[str] = set()
         self._worker: Worker | None = None
         self._heartbeat_at = 0.0
+        self._used: dict[str, float] = {}
 
     def listen(self, listener: Listener) -> None:
         """Hear the notifications of an entity's ledgers from now on."""
@@ -102,6 +107,20 @@ class Notifications:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         return self._ledger_client.heartbeat(entity.receivers_key, self._client_id, HEARTBEAT_LIFETIME)
+
+    def note_use(self, entity: Entity) -> None:
+        """Have an entity count as used now, by a client that need not receive; do nothing if Redis does not answer."""
+        now = time.monotonic()
+        with self._guard:
+            listeners = list(self._listeners.get(entity.channel, ()))
+            if now - self._used.get(entity.receivers_key, -USE_NOTED_EVERY) < USE_NOTED_EVERY:
+                return
+            if len(self._used) >= USES_REMEMBERED:
+                self._used.clear()
+            self._used[entity.receivers_key] = now
+        # A client that receives gives heartbeats, and must keep its home partitions.
+        if not any(one.is_receiving for one in listeners):
+            self._ledger_client.leave([entity.receivers_key], self._client_id, HEARTBEAT_LIFETIME)
 
     def depart(self) -> None:
         """Have other clients know from which entities this one receives no more, so that they take its home partitions."""
