@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message
 
 from kafkabus._core.record import as_bytes
+from kafkabus._kafka.client_options import GONE
 
 SERVE_SLICE = 0.01
 """How long a waiting thread serves acknowledgements before it checks for its own, in seconds."""
@@ -37,6 +38,11 @@ class Failure:
     def unknown(self) -> bool:
         """Whether the record may have been stored nevertheless: the broker may have received it, but did not answer."""
         return self.error.code() in {KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+
+    @property
+    def topic_gone(self) -> bool:
+        """Whether there is no such topic or partition, so that the record was not stored."""
+        return self.error.code() in GONE
 
     @property
     def elsewhere(self) -> bool:
@@ -95,14 +101,23 @@ class DeliveryReports:
 
     def acknowledge(self, error: KafkaError | None, message: Message) -> None:
         """Note the acknowledgement or the failure of a record; Kafka's client calls this."""
+        if error is not None:
+            self.refuse((message.partition(), as_bytes(message.key()), as_bytes(message.value())), error)
+            return
+        offset = message.offset() if self._keep_offsets else None
+        self._note(None, (message.partition() or 0, UNKNOWN_OFFSET if offset is None else offset))
+
+    def refuse(self, content: Content, error: KafkaError) -> None:
+        """Note that a record was not acknowledged, or that Kafka's client does not take it."""
+        self._note(Failure(content, error), (0, UNKNOWN_OFFSET))
+
+    def _note(self, failure: Failure | None, place: tuple[int, int]) -> None:
         calls: list[Callable[[], object]] = []
         with self._guard:
-            if error is not None:
-                content = message.partition(), as_bytes(message.key()), as_bytes(message.value())
-                self.failures.append(Failure(content, error))
+            if failure is not None:
+                self.failures.append(failure)
             elif self._keep_offsets:
-                offset = message.offset()
-                self.stored.append((message.partition() or 0, UNKNOWN_OFFSET if offset is None else offset))
+                self.stored.append(place)
             self.left -= 1
             if self.left == 0:
                 calls, self._when_done = self._when_done, calls

@@ -20,7 +20,7 @@ from kafkabus._core.exceptions import (
     ServiceBusError,
 )
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_options import Tokens, common_options
+from kafkabus._kafka.client_options import GONE, Tokens, common_options
 
 AT_FIRST = 1.5
 """How long to wait for a broker's answer before looking for the cause, in seconds."""
@@ -35,6 +35,13 @@ NO_RIGHTS = frozenset(
     }
 )
 """Kafka's error codes for missing rights."""
+
+
+def is_topic_gone(error: ServiceBusError) -> bool:
+    """Return whether an error says that there is no such topic or partition."""
+    inner = error.inner_exception
+    return isinstance(inner, KafkaException) and inner.args[0].code() in GONE
+
 
 _OF_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _VARIES = re.compile(r" \(after .*\)$|/(?:bootstrap|\d+)(?=: )")

@@ -28,10 +28,11 @@ from kafkabus._async.kafka.transactional_producer import Stored, TransactionalPr
 from kafkabus._async.stores.transaction_markers import Marker, Settles, TransactionMarkers
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.record import Record, as_bytes
 from kafkabus._core.settlement import DEFERRED_LIMIT, SettlementBatch, raise_lost, still_there, too_many_deferred
+from kafkabus._kafka.errors import is_topic_gone
 from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus_mapping import headers as h
@@ -142,6 +143,7 @@ class TransactionCommit:
         self.sends = list(sends)
         self.settlements = settlements
         self.done = False
+        self._waits_for_topic = False
         self._connections = parts.connections
         self._catalog = parts.catalog
         self._marks = parts.marks
@@ -159,7 +161,13 @@ class TransactionCommit:
         producers = self._connections.transactional_producers
         producer = producers.borrow()
         try:
-            await self._carry_out(producer)
+            try:
+                await self._carry_out(producer)
+            except ServiceBusError as error:
+                if not await self._can_be_tried_again(error):
+                    raise
+                self._waits_for_topic = True
+                await self._carry_out(producer)
         except ServiceBusError:
             raise
         except BaseException:
@@ -174,8 +182,24 @@ class TransactionCommit:
             for message in one.batch.messages:
                 message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
 
+    async def _can_be_tried_again(self, error: ServiceBusError) -> bool:
+        """Return whether nothing was done because a topic is gone, or not known everywhere yet.
+
+        Raises:
+            MessagingEntityNotFoundError: An entity is gone that the transaction sends to.
+        """
+        gone = is_topic_gone(error)
+        if self.done or not (gone or isinstance(error, MessagingEntityNotFoundError)):
+            return False
+        replaced = [(await self._catalog.current(one.entity)).generation != one.entity.generation for one in self.sends]
+        return gone or any(replaced)
+
     async def _carry_out(self, producer: TransactionalProducer) -> None:
         entities = {one.path.key: await self._catalog.entity(one.path) for one in self.settlements}
+        for one in self.sends:
+            if one.entity.partitions > 1:
+                # A broker does not answer a transaction's record for a partition that is gone.
+                await self._catalog.current(one.entity)
         self.sends = [await one.anew() for one in self.sends]
         await self._announce()
         await producer.begin()
@@ -216,7 +240,7 @@ class TransactionCommit:
         ]
         # The marker last: a reader that sees it sees the others.
         records.append(await self._markers.make(self.transaction_id, settles))
-        stored = await producer.send(records)
+        stored = await producer.send(records, waits_for_topic=self._waits_for_topic)
         return Marker(stored[-1].offset, self.transaction_id), stored[:sent]
 
     async def _prepare(self, prepares: Sequence[Prepare], entities: dict[str, Entity]) -> None:

@@ -266,14 +266,23 @@ class EntityCatalog:
             MessagingEntityNotFoundError: The entity is gone, or was replaced by another one of its name.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
+        found = await self.current(entity)
+        if found.generation != entity.generation:
+            raise MessagingEntityNotFoundError(self.note_gone(entity, "it was deleted and created again"))
+        return found
+
+    async def current(self, entity: Entity) -> Entity:
+        """Return the entity that has an entity's path now, not some seconds ago; it may be another one.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
         known = self._entities.get(entity.path.key)
         with self._guard:
             if known is not None and known.entity.description == entity.description:
                 known.asked_at = -math.inf
-        found = await self.entity(entity.path)
-        if found.generation != entity.generation:
-            raise MessagingEntityNotFoundError(self.note_gone(entity, "it was deleted and created again"))
-        return found
+        return await self.entity(entity.path)
 
     async def entity_of(self, description: EntityDescription) -> Entity:
         """Return the entity of a description's name, looked up again if the client knows another generation of it.

@@ -66,11 +66,14 @@ class TransactionalProducer:
         producer = self._producer or await self._take_over()
         await self._run(producer.begin_transaction)
 
-    async def send(self, records: Sequence[tuple[str, OutgoingRecord]]) -> list[Stored]:
+    async def send(
+        self, records: Sequence[tuple[str, OutgoingRecord]], *, waits_for_topic: bool = True
+    ) -> list[Stored]:
         """Store records as part of the transaction; readers do not see them before it is committed.
 
         Args:
             records: The records, each with its topic.
+            waits_for_topic: Whether to look for a topic, or a partition, that Kafka's client does not know.
 
         Returns:
             The place of each record.
@@ -94,7 +97,7 @@ class TransactionalProducer:
 
             return told
 
-        until = time.monotonic() + TOPIC_APPEARS_WITHIN
+        until = time.monotonic() + (TOPIC_APPEARS_WITHIN if waits_for_topic else 0)
         for index, (topic, record) in enumerate(records):
             await self._give(producer, topic, record, note(index), until)
         await self._pool.run(producer.flush, SEND_TIMEOUT)
@@ -105,7 +108,8 @@ class TransactionalProducer:
             if error.code() in NO_RIGHTS:
                 raise no_rights(self._settings.bootstrap_servers, f"write to topic {topic!r}", error)
             raise ServiceBusCommunicationError(
-                f"Kafka {self._settings.bootstrap_servers} did not store a record of a transaction in {topic}: {error}"
+                f"Kafka {self._settings.bootstrap_servers} did not store a record of a transaction in {topic}: {error}",
+                error=KafkaException(error),
             )
         if len(found) < len(records):
             raise OperationTimeoutError(

@@ -22,10 +22,11 @@ from typing import Protocol
 
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.record import Record, as_bytes
 from kafkabus._core.settlement import DEFERRED_LIMIT, SettlementBatch, raise_lost, still_there, too_many_deferred
+from kafkabus._kafka.errors import is_topic_gone
 from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus._sync.connections import Connections
@@ -143,6 +144,7 @@ class TransactionCommit:
         self.sends = list(sends)
         self.settlements = settlements
         self.done = False
+        self._waits_for_topic = False
         self._connections = parts.connections
         self._catalog = parts.catalog
         self._marks = parts.marks
@@ -160,7 +162,13 @@ class TransactionCommit:
         producers = self._connections.transactional_producers
         producer = producers.borrow()
         try:
-            self._carry_out(producer)
+            try:
+                self._carry_out(producer)
+            except ServiceBusError as error:
+                if not self._can_be_tried_again(error):
+                    raise
+                self._waits_for_topic = True
+                self._carry_out(producer)
         except ServiceBusError:
             raise
         except BaseException:
@@ -175,8 +183,24 @@ class TransactionCommit:
             for message in one.batch.messages:
                 message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
 
+    def _can_be_tried_again(self, error: ServiceBusError) -> bool:
+        """Return whether nothing was done because a topic is gone, or not known everywhere yet.
+
+        Raises:
+            MessagingEntityNotFoundError: An entity is gone that the transaction sends to.
+        """
+        gone = is_topic_gone(error)
+        if self.done or not (gone or isinstance(error, MessagingEntityNotFoundError)):
+            return False
+        replaced = [(self._catalog.current(one.entity)).generation != one.entity.generation for one in self.sends]
+        return gone or any(replaced)
+
     def _carry_out(self, producer: TransactionalProducer) -> None:
         entities = {one.path.key: self._catalog.entity(one.path) for one in self.settlements}
+        for one in self.sends:
+            if one.entity.partitions > 1:
+                # A broker does not answer a transaction's record for a partition that is gone.
+                self._catalog.current(one.entity)
         self.sends = [one.anew() for one in self.sends]
         self._announce()
         producer.begin()
@@ -215,7 +239,7 @@ class TransactionCommit:
         ]
         # The marker last: a reader that sees it sees the others.
         records.append(self._markers.make(self.transaction_id, settles))
-        stored = producer.send(records)
+        stored = producer.send(records, waits_for_topic=self._waits_for_topic)
         return Marker(stored[-1].offset, self.transaction_id), stored[:sent]
 
     def _prepare(self, prepares: Sequence[Prepare], entities: dict[str, Entity]) -> None:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 
@@ -21,6 +22,7 @@ from kafkabus._core.exceptions import (
     MessageNotFoundError,
     MessageSizeExceededError,
     MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
     OperationTimeoutError,
     ServiceBusAuthorizationError,
     ServiceBusCommunicationError,
@@ -273,16 +275,31 @@ class ServiceBusSender:
         if self._addressed_to is not None:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
-        entity = self._checked(outgoing, seconds)
-        deadline = time.monotonic() + seconds
-        keyed, keyless = self._choose_partitions(entity, outgoing, self._context.availability.of(entity))
-        self._context.marks.announce(entity, outgoing, {record.partition for record in (*keyed, *keyless)})
+        entity, deadline = self._checked(outgoing, seconds), time.monotonic() + seconds
         unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
         places = _Places(wanted=any(map(is_scheduled, outgoing)))
-        if keyed:
-            self._send_keyed(entity, keyed, deadline, unsent, places)
-        if keyless:
-            self._send_keyless(entity, keyless, deadline, unsent, places, outgoing)
+        left: Set[int] = set(range(len(outgoing)))
+        waits = False
+        while left:
+            send = _Send(entity, outgoing, deadline, unsent, places, waits_for_topic=waits)
+            try:
+                left = self._store_in(send, left)
+            except MessagingEntityNotFoundError:
+                # Its ledgers are gone, which shows before anything is stored.
+                anew = self._checked(outgoing, seconds)
+                if anew.generation == entity.generation:
+                    raise
+            else:
+                anew = self._checked_anew(entity, outgoing, seconds) if left else entity
+                # If it is the same one, not all brokers know its topic yet.
+                waits = anew.generation == entity.generation
+            if anew.generation != entity.generation:
+                LOGGER.warning(
+                    "entity_anew entity=%s count=%d: sent to the entity that replaced it", entity.path, len(left)
+                )
+                # Places in the logs of an entity that is gone are none in those of this one.
+                places.clear()
+            entity = anew
         unsent.check()
         self._context.marks.tell_upkeep(entity, outgoing)
         if places.wanted:
@@ -292,63 +309,100 @@ class ServiceBusSender:
                 # They are stored: a sender that sent them again would store them twice.
                 anew = self._context.catalog.entity(self._path)
                 self._context.ledger_client.execute(*schedules(anew, outgoing, places.of))
+            except MessagingEntityNotFoundError:
+                # Another entity has the name by now. Whether they are stored in its log is not known, and neither are their
+                # places there: upkeep, or a reader, looks for them.
+                anew = self._context.catalog.current(entity)
+                self._context.marks.announce(anew, outgoing, set(range(anew.partitions)))
         return places
 
-    def _send_keyed(
-        self,
-        entity: Entity,
-        records: Sequence[OutgoingRecord],
-        deadline: float,
-        unsent: _Unsent,
-        places: _Places,
-    ) -> None:
+    def _checked_anew(self, entity: Entity, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
+        """Return the entity of this name as it is described now, which may be another one, and takes these messages."""
+        self._context.catalog.current(entity)
+        return self._checked(outgoing, seconds)
+
+    def _store_in(self, send: _Send, positions: Set[int]) -> Set[int]:
+        """Store the messages at some positions of a send.
+
+        Returns:
+            The positions of messages that were not stored because their topic or partition is gone; empty if the send ends
+            with this.
+
+        Raises:
+            MessagingEntityNotFoundError: The ledgers are gone; nothing was stored.
+        """
+        context, entity = self._context, send.entity
+        keyed, keyless = (
+            [record for record in records if record.position in positions]
+            for records in self._choose_partitions(entity, send.outgoing, context.availability.of(entity))
+        )
+        context.marks.announce(entity, send.outgoing, {record.partition for record in (*keyed, *keyless)})
+        refused = self._send_keyed(send, keyed) if keyed else []
+        refused += self._send_keyless(send, keyless) if keyless else []
+        return {record.position for record in refused}
+
+    def _send_keyed(self, send: _Send, records: Sequence[OutgoingRecord]) -> list[OutgoingRecord]:
         """Send records to the partitions that their keys belong to, and to no other.
+
+        Returns:
+            Records that were not stored because the topic is gone, or is another one.
 
         Raises:
             ServiceBusCommunicationError: A partition is known to be unavailable, and stayed so; nothing was sent.
         """
-        context, partitions = self._context, {record.partition for record in records}
-        unavailable = context.availability.wait_until_available(entity, partitions, deadline)
+        context, entity, partitions = self._context, send.entity, {record.partition for record in records}
+        unavailable = context.availability.wait_until_available(entity, partitions, send.deadline)
         if unavailable:
             raise ServiceBusCommunicationError(
-                f"{_unavailable(entity, unavailable, records)}; that did not end within {unsent.timeout:g} s; nothing was sent"
+                f"{_unavailable(entity, unavailable, records)}; that did not end within {send.unsent.timeout:g} s; nothing "
+                "was sent"
             )
-        left = deadline - time.monotonic()
+        left = send.deadline - time.monotonic()
         reports = context.connections.record_producer.send(
-            entity.topic, records, timeout=left - min(left / 4, LOOK_TIME), keep_offsets=places.wanted
+            entity.topic,
+            records,
+            timeout=left - min(left / 4, LOOK_TIME),
+            keep_offsets=send.places.wanted,
+            waits_for_topic=send.waits_for_topic,
         )
-        if reports.failures or not reports.done:
-            unsent.add(records, reports, context.availability.look(entity))
-        else:
-            places.add(records, reports)
+        if not reports.failures and reports.done:
+            send.places.add(records, reports)
+            return []
+        refused = send.refused(records, reports)
+        if not refused:
+            send.unsent.add(records, reports, context.availability.look(entity))
+        return refused
 
-    def _send_keyless(
-        self,
-        entity: Entity,
-        records: Sequence[OutgoingRecord],
-        deadline: float,
-        unsent: _Unsent,
-        places: _Places,
-        outgoing: Sequence[Outgoing],
-    ) -> None:
-        """Send records to their partition, and those that it does not take to the next one, until time runs out."""
-        context = self._context
+    def _send_keyless(self, send: _Send, records: Sequence[OutgoingRecord]) -> list[OutgoingRecord]:
+        """Send records to their partition, and those that it does not take to the next one, until time runs out.
+
+        Returns:
+            Records that were not stored because the topic is gone, or is another one.
+        """
+        context, entity = self._context, send.entity
         while True:
-            left = max(0.0, deadline - time.monotonic())
+            left = max(0.0, send.deadline - time.monotonic())
             reports = context.connections.keyless_producer.send(
-                entity.topic, records, timeout=left, keep_offsets=places.wanted
+                entity.topic,
+                records,
+                timeout=left,
+                keep_offsets=send.places.wanted,
+                waits_for_topic=send.waits_for_topic,
             )
             if reports.done and not reports.failures:
-                places.add(records, reports)
-                return
+                send.places.add(records, reports)
+                return []
+            refused = send.refused(records, reports)
+            if refused:
+                return refused
             unavailable = context.availability.look(entity)
             if (
                 not reports.done
-                or time.monotonic() >= deadline
+                or time.monotonic() >= send.deadline
                 or not all(failure.elsewhere for failure in reports.failures)
             ):
-                unsent.add(records, reports, unavailable)
-                return
+                send.unsent.add(records, reports, unavailable)
+                return []
             records = _failed(records, reports.failures)
             partition = self._next_partition(entity, unavailable | {records[0].partition})
             LOGGER.warning(
@@ -359,7 +413,7 @@ class ServiceBusSender:
                 len(records),
                 reports.failures[0].error,
             )
-            context.marks.announce(entity, outgoing, {partition})
+            context.marks.announce(entity, send.outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
     @guarded
@@ -510,6 +564,10 @@ class _Places:
             if offset != UNKNOWN_OFFSET:
                 self._places[record.position] = (record.partition, offset)
 
+    def clear(self) -> None:
+        """Forget all places."""
+        self._places.clear()
+
     def of(self, position: int) -> tuple[int, int] | None:
         """Return partition and offset of the message at a position among those sent; None if they are not known."""
         return self._places.get(position)
@@ -577,6 +635,43 @@ class _Unsent:
         raise OperationTimeoutError(
             f"{what}; Kafka {self._servers} said nothing: is it running, and is the address right?"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Send:
+    """One send to an entity.
+
+    Attributes:
+        entity: The entity.
+        outgoing: All of its messages.
+        deadline: Until when the send may take, on the monotonic clock.
+        unsent: Gets the messages that were not stored.
+        places: Gets the places of the messages that were stored.
+        waits_for_topic: Whether to wait for a topic or a partition that Kafka's client does not know.
+    """
+
+    entity: Entity
+    outgoing: Sequence[Outgoing]
+    deadline: float
+    unsent: _Unsent
+    places: _Places
+    waits_for_topic: bool
+
+    def refused(self, records: Sequence[OutgoingRecord], reports: DeliveryReports) -> list[OutgoingRecord]:
+        """Return the records that may be sent to another entity of this name, as there is no topic or partition for them.
+
+        None may, if any record failed for another reason, or if one of several records that are alike was stored.
+        """
+        if self.waits_for_topic or not reports.done or time.monotonic() >= self.deadline:
+            return []
+        if not all(failure.topic_gone for failure in reports.failures):
+            return []
+        refused = _failed(records, reports.failures)
+        if len(refused) != len(reports.failures):
+            return []
+        positions = {record.position for record in refused}
+        self.places.add([record for record in records if record.position not in positions], reports)
+        return refused
 
 
 def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:

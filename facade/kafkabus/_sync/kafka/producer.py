@@ -72,7 +72,7 @@ def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaException
     Raises:
         ServiceBusError: The producer refused the record for another reason, or the time has passed.
     """
-    if error.args[0].code() not in _UNKNOWN or time.monotonic() > until:
+    if error.args[0].code() not in _UNKNOWN or time.monotonic() >= until:
         raise ServiceBusError(f"Kafka's client refuses a record for {topic}: {error}", error=error) from error
     sleep(0.05)
     with suppress(KafkaException):
@@ -97,7 +97,13 @@ class RecordProducer:
         self._pool = pool
 
     def send(
-        self, topic: str, records: Sequence[OutgoingRecord], *, timeout: float, keep_offsets: bool = False
+        self,
+        topic: str,
+        records: Sequence[OutgoingRecord],
+        *,
+        timeout: float,
+        keep_offsets: bool = False,
+        waits_for_topic: bool = True,
     ) -> DeliveryReports:
         """Produce records and wait until each was acknowledged or given up, or time ran out.
 
@@ -106,6 +112,8 @@ class RecordProducer:
             records: The records, in the order in which each partition shall hold them.
             timeout: How long that may take, in seconds.
             keep_offsets: Whether the reports shall have the offsets of the stored records.
+            waits_for_topic: Whether to look for a topic, or a partition, that Kafka's client does not know; if not, such a
+                record is a failure at once.
 
         Returns:
             The records' delivery reports; not ``done`` if time ran out.
@@ -114,7 +122,8 @@ class RecordProducer:
         deadline = began + timeout
         reports = DeliveryReports(len(records), keep_offsets=keep_offsets)
         produce, acknowledge = self._producer.produce, reports.acknowledge
-        for partition, key, value, headers, _ in records:
+        for record in records:
+            partition, key, value, headers, _ = record
             while True:
                 try:
                     produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
@@ -125,6 +134,9 @@ class RecordProducer:
                     if time.monotonic() > deadline:
                         return reports
                 except KafkaException as error:
+                    if not waits_for_topic and error.args[0].code() in _UNKNOWN:
+                        reports.refuse(record.content, error.args[0])
+                        break
                     look_again(self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN))
         if not reports.done:
             self._deliveries.wait(reports, deadline - time.monotonic())
