@@ -150,7 +150,7 @@ class FiguresReader:
         if entity.is_topic:
             return figures
         active = [
-            _active(one, end, maintainer.holes.get(partition, 0))
+            0 if one is None else _active(one, end, maintainer.holes(partition, one.cursor))
             for partition, (one, end) in enumerate(zip(ledgers, ends, strict=True))
         ]
         figures.active = sum(active)
@@ -181,10 +181,8 @@ def _batches(
         yield batch
 
 
-def _active(ledger: LedgerFigures | None, end: int, holes: int) -> int:
+def _active(ledger: LedgerFigures, end: int, holes: int) -> int:
     """Return how many messages of a partition wait or are locked; see ``Administration._counts``."""
-    if ledger is None:
-        return 0
     waiting = max(0, end - ledger.cursor - ledger.skipped - holes)
     return waiting + max(0, ledger.in_flight - ledger.scheduled - ledger.moving)
 

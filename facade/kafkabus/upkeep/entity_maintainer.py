@@ -217,10 +217,9 @@ class EntityMaintainer:
         snapshot = self._written.get(partition)
         return None if snapshot is None else snapshot.watermark_without(snapshot.aside)
 
-    @property
-    def holes(self) -> Mapping[int, int]:
-        """How many offsets that wait to be received hold no message, by partition, as far as there are any."""
-        return self._holes.counts
+    def holes(self, partition: int, cursor: int) -> int:
+        """Return how many offsets of a partition hold no message, of those that wait if its ledger has this cursor."""
+        return self._holes.beyond(partition, cursor)
 
     def _wake_ready(self, seconds: float) -> None:
         """Have the entity tended again after some seconds, and before, so that the brokers' clock is known by then."""

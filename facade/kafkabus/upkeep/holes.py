@@ -47,10 +47,11 @@ class Holes:
         self._told: dict[int, int] = {}
         self._tell_at = 0.0
 
-    @property
-    def counts(self) -> Mapping[int, int]:
-        """How many holes there were at the last look, by partition, as far as there are any."""
-        return self._told
+    def beyond(self, partition: int, cursor: int) -> int:
+        """Return how many holes of a partition a ledger with this cursor has not passed, of those at the last look."""
+        looked = self._known.get(partition)
+        passed = 0 if looked is None else bisect_left(looked.holes, cursor)
+        return max(0, self._told.get(partition, 0) - passed)
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
         """Look for holes beyond the cursors, and tell how many there are.

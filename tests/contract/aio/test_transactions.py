@@ -345,3 +345,37 @@ async def test_counts_after_a_transaction(
         await count(3)
         await receiver.complete_messages([*messages[4:], *await take(receiver, 1)])
         await count(0)
+
+
+async def counted(administration: ServiceBusAdministrationClient, queue: str, active: int, dead: int) -> None:
+    """Wait until so many messages are counted; never more, though brokers may end a transaction a moment after its commit."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        counts = await administration.get_queue_runtime_properties(queue)
+        found = counts.active_message_count, counts.dead_letter_message_count
+        assert found[0] <= active
+        assert found[1] <= dead
+        if found == (active, dead):
+            return
+        await sleep(0.05)
+    raise AssertionError(found)
+
+
+async def test_the_end_of_a_transaction_is_no_message(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, kind: str
+) -> None:
+    """The counts are right as soon as it is committed, also those of the dead-letter queue, and when some are received."""
+    sender, receiver = client.get_queue_sender(kind), client.get_queue_receiver(kind)
+    for sent in range(1, 4):
+        async with client.transaction() as transaction:
+            await sender.send_messages(keyed(str(sent)), transaction=transaction)
+        await counted(administration, kind, sent, 0)
+    messages = await take(receiver, 2)
+    async with client.transaction() as transaction:
+        await receiver.complete_message(messages[0], transaction=transaction)
+        await receiver.dead_letter_message(messages[1], transaction=transaction)
+        await sender.send_messages(keyed("4"), transaction=transaction)
+    await counted(administration, kind, 2, 1)
+    for left in (1, 0):
+        await receiver.complete_messages(await take(receiver, 1))
+        await counted(administration, kind, left, 1)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
@@ -39,7 +39,7 @@ from kafkabus._core.exceptions import (
 from kafkabus._core.record import size_of
 from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
 from kafkabus._ledger.keys import holes_key
-from kafkabus._ledger.operations import Peek
+from kafkabus._ledger.operations import LedgerState, Peek
 from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.compat import all_of, guarded, sleep
 from kafkabus._sync.context import ClientContext
@@ -65,6 +65,9 @@ WORDS: Mapping[type[EntityDescription], str] = {
 """The word for each kind of entity."""
 PROBES, PROBED = 4, 4
 """At how many places messages are sampled to estimate the size of all, and how many at each place."""
+LOOKED_THROUGH, LOOK_FOR = 2_000, 0.5
+"""Up to how many offsets of a log with transactions are looked through when its messages are counted, and for how long, in
+seconds."""
 FIXED = frozenset({"enable_partitioning", "requires_session", "requires_duplicate_detection"})
 """Settings that are fixed at creation."""
 
@@ -240,16 +243,15 @@ class Administration:
         starts = context.pool.run(context.topics.starts, topic, range(entity.partitions))
         scheduled = [0 if state is None else state.scheduled for state in states]
         moving = [0 if state is None else state.moving for state in states]
-        told = context.ledger_client.holes(holes_key(entity.namespace, path, entity.generation))
-        holes = [told.get(partition, 0) for partition in range(entity.partitions)]
-        skipped = [0] * entity.partitions
+        skipped = [frozenset[int]()] * entity.partitions
         if entity.detects_duplicates or any(state is not None and state.skipped for state in states):
             skipped = self._skipped(context.catalog.entity(path))
+        holes = self._holes(entity, states, ends, skipped)
         return (
             [
                 ends[partition] - starts[partition]
                 if state is None
-                else max(0, ends[partition] - state.cursor - skipped[partition] - holes[partition])
+                else max(0, ends[partition] - state.cursor - len(skipped[partition]) - holes[partition])
                 + max(0, state.in_flight - state.scheduled - state.moving)
                 for partition, state in enumerate(states)
             ],
@@ -257,13 +259,44 @@ class Administration:
             moving,
         )
 
-    def _skipped(self, entity: Entity) -> list[int]:
-        """Count the records of each partition, beyond the cursor, that will not be granted."""
+    def _holes(
+        self,
+        entity: Entity,
+        states: Sequence[LedgerState | None],
+        ends: Mapping[int, int],
+        skipped: Sequence[Set[int]],
+    ) -> list[int]:
+        """Count the offsets of each partition, beyond the cursor, that hold no message: a transaction ended there, say.
+
+        Short logs are read; for long ones, and logs that cannot be read, upkeep's last report counts.
+        """
+        context = self._connections()
+        told = context.ledger_client.holes(holes_key(entity.namespace, entity.path, entity.generation))
+        holes = [told.get(partition, 0) for partition in range(entity.partitions)]
+        deadline = time.monotonic() + LOOK_FOR
+        for partition, state in enumerate(states):
+            if (
+                state is not None
+                and state.transacts
+                and 0 < ends[partition] - state.cursor <= LOOKED_THROUGH
+                and time.monotonic() < deadline
+            ):
+                with suppress(ServiceBusError):
+                    places = set(range(state.cursor, ends[partition]))
+                    records = context.connections.offset_reader.read(
+                        entity.topic, partition, state.cursor, ends[partition] - 1, LOOK_FOR
+                    )
+                    there = {record.offset() or 0 for record in entity.received(records)}
+                    holes[partition] = len(places - there - skipped[partition])
+        return holes
+
+    def _skipped(self, entity: Entity) -> list[frozenset[int]]:
+        """Return the records of each partition, beyond the cursor, that will not be granted."""
         context = self._connections()
         context.duplicate_scan.scan_all(entity, range(entity.partitions))
         peeks = [Peek(ledger, NEVER, 1) for ledger in entity.ledgers]
         context.ledger_client.execute(*peeks)
-        return [len(peek.skipped) for peek in peeks]
+        return [frozenset(peek.skipped) for peek in peeks]
 
     def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
         context = self._connections()
