@@ -22,6 +22,17 @@ from cryptography.x509.oid import NameOID
 from kafkabus.embedded.ports import HOST
 
 _LIFE = timedelta(days=1)
+_MAY_SIGN = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,7 @@ class Authority:
         own = (
             self._unsigned(self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_MAY_SIGN, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.file.write_bytes(own.public_bytes(Encoding.PEM))
@@ -94,6 +106,9 @@ class Authority:
             .serial_number(x509.random_serial_number())
             .not_valid_before(now - _LIFE)
             .not_valid_after(now + _LIFE)
+            # Python since 3.13 demands both.
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
 
 

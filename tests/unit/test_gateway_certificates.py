@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from kafkabus.cli.commands.certificate import app
 from kafkabus.gateway.certificates import AUTHORITY_LIFE, CertificateFiles, make_certificate
+from tests.certificates import Authority
 
 NOW = datetime.now(timezone.utc)
 MONTH = timedelta(days=30)
@@ -21,9 +22,14 @@ MONTH = timedelta(days=30)
 
 def shake_hands(files: CertificateFiles, host: str, authority: Path | None = None) -> None:
     """Shake hands as a strict client and the server do, without a socket."""
+    shake(files.server, files.server_key, authority or files.authority, host)
+
+
+def shake(certificate: Path, key: Path, authority: Path, host: str) -> None:
+    """Shake hands as a strict client and a server with this certificate do."""
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(files.server, files.server_key)
-    client = ssl.create_default_context(cafile=str(authority or files.authority))
+    server.load_cert_chain(certificate, key)
+    client = ssl.create_default_context(cafile=str(authority))
     client.verify_flags |= ssl.VERIFY_X509_STRICT
     to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [
@@ -51,6 +57,14 @@ def test_strict_clients_accept_it(tmp_path: Path, host: str) -> None:
     """By each of its names and addresses, as Python since 3.13 checks certificates."""
     hosts = ["localhost", "127.0.0.1", "::1", "bus.example", "*.wild.example", "bücher.example"]
     shake_hands(make_certificate(tmp_path / "new" / "folder", hosts, MONTH, NOW), host)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1"])
+def test_strict_clients_accept_those_of_tests(tmp_path: Path, host: str) -> None:
+    """Their own authority makes them as strict clients demand, too."""
+    authority = Authority(tmp_path)
+    made = authority.certify("server")
+    shake(made.certificate, made.key, authority.file, host)
 
 
 def test_other_names_are_refused(tmp_path: Path) -> None:
