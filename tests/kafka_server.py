@@ -32,6 +32,7 @@ from kafkabus.embedded.java import java_for_kafka
 from kafkabus.embedded.kafka_jars import installed_jars
 from kafkabus.embedded.ports import HOST, ReservedPort
 from tests.certificates import Authority
+from tests.kafka_log import KAFKA_LOG
 from tests.servers import scratch_folder
 
 PATIENCE = 120.0
@@ -147,7 +148,7 @@ def guarded(folder: Path) -> Generator[Guarded]:
 
 
 def _wait_until_it_serves(servers: str, process: subprocess.Popen[bytes], output: Path) -> None:
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0}, logger=KAFKA_LOG)
     deadline = time.monotonic() + PATIENCE
     while True:
         try:
@@ -165,7 +166,7 @@ def serving_a_user() -> Generator[Guarded]:
     folder = scratch_folder()
     try:
         with guarded(folder) as kafka:
-            admin = AdminClient({"bootstrap.servers": kafka.open})
+            admin = AdminClient({"bootstrap.servers": kafka.open}, logger=KAFKA_LOG)
             allow_everything(admin)
             for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
                 password = ScramCredentialInfo(mechanism, 4096)

@@ -18,6 +18,7 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, SubQueue
+from tests.kafka_log import KAFKA_LOG
 from tests.queues import KINDS, new_source
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def create(admin: AdminClient, topic: str) -> None:
 
 def recreate(runtime: EmbeddedRuntime, topic: str) -> None:
     """Delete and create a topic with Kafka's own tools."""
-    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     admin.delete_topics([topic])[topic].result()
     create(admin, topic)
 

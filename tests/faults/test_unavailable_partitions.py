@@ -20,6 +20,7 @@ from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.management import EntityAvailabilityStatus, ServiceBusAdministrationClient
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath, compacted_topic_name, topic_name
+from tests.kafka_log import KAFKA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +51,7 @@ def partitions_of(runtime: EmbeddedRuntime, queue: str, broker: int) -> set[int]
 
 def led_by(runtime: EmbeddedRuntime, topic: str, broker: int) -> set[int]:
     """Return the partitions of a topic that a broker leads."""
-    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     described = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
     return {one.id for one in described.partitions if one.leader is not None and one.leader.id == broker}
 

@@ -20,6 +20,7 @@ from kafkabus._core.record import Record, StoredRecord
 from kafkabus._core.settings import Settings, parse_settings
 from kafkabus._kafka.client_factory import open_topics
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC, ENTITY_TOPIC, MARKER_TOPIC, Topics
+from tests.kafka_log import KAFKA_LOG
 
 PATIENCE = 60.0
 VOLATILE = ("CLOCK",)
@@ -124,7 +125,7 @@ def _records(settings: Settings, topic: str, partitions: int) -> Iterator[list[A
         "auto.offset.reset": "earliest",
     }
     for partition in range(partitions):
-        consumer = Consumer(options)
+        consumer = Consumer(options, logger=KAFKA_LOG)
         consumer.assign([TopicPartition(topic, partition, 0)])
         try:
             while True:
@@ -165,8 +166,10 @@ class _Writer:
 
     def __init__(self, settings: Settings) -> None:
         servers = {"bootstrap.servers": settings.bootstrap_servers, "linger.ms": 0}
-        self._plain = Producer({**servers, "acks": "all"})
-        self._transactional = Producer({**servers, "transactional.id": f"golden-{settings.namespace}"})
+        self._plain = Producer({**servers, "acks": "all"}, logger=KAFKA_LOG)
+        self._transactional = Producer(
+            {**servers, "transactional.id": f"golden-{settings.namespace}"}, logger=KAFKA_LOG
+        )
         self._transactional.init_transactions(PATIENCE)
         self._topic = ""
 

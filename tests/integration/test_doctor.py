@@ -44,6 +44,7 @@ from kafkabus.embedded.redis_server import find_redis
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.clock import advance, step
+from tests.kafka_log import KAFKA_LOG
 from tests.kafka_server import PASSWORD, USER, Guarded, guarded
 from tests.processes import run_command
 from tests.redis_server import serving
@@ -354,7 +355,7 @@ def guarded_at(untended: str, kafka: Guarded, password: str = PASSWORD) -> str:
 
 def grant(kafka: Guarded, namespace: str, *denied: AclOperation, transactions: bool = True) -> None:
     """Give the user all rights to a namespace but for some; return when they count."""
-    admin = AdminClient({"bootstrap.servers": kafka.open})
+    admin = AdminClient({"bootstrap.servers": kafka.open}, logger=KAFKA_LOG)
     prefixed, allow, deny = ResourcePatternType.PREFIXED, AclPermissionType.ALLOW, AclPermissionType.DENY
     wanted = [(ResourceType.TOPIC, f"{namespace}.", AclOperation.ALL, allow)]
     wanted += [(ResourceType.TOPIC, f"{namespace}.", operation, deny) for operation in denied]
@@ -380,7 +381,7 @@ def test_the_documented_rights_in_kafka_are_enough(untended: str, kafka: Guarded
     namespace = parse_settings(untended).namespace
     grant(kafka, namespace)
     assert not_ok(look(guarded_at(untended, kafka)), "kafka") == {}
-    admin = AdminClient({"bootstrap.servers": kafka.open})
+    admin = AdminClient({"bootstrap.servers": kafka.open}, logger=KAFKA_LOG)
     wait_until(
         lambda: not [name for name in admin.list_topics(timeout=PATIENCE).topics if name.startswith(f"{namespace}.")],
         "nothing is left",
@@ -483,7 +484,8 @@ def leave_open(runtime: RunningNamespace, topic: str) -> Producer:
             "transactional.id": topic,
             "transaction.timeout.ms": round(PATIENCE * 1000),
             "log_level": 0,
-        }
+        },
+        logger=KAFKA_LOG,
     )
     producer.init_transactions(PATIENCE)
     producer.begin_transaction()
@@ -496,7 +498,7 @@ def unset(runtime: RunningNamespace, topic: str) -> None:
     """Let producers' clocks count in a topic."""
     changed = ConfigEntry("message.timestamp.type", "CreateTime", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[changed])
-    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers})
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     admin.incremental_alter_configs([resource])[resource].result()
 
 

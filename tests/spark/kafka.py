@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kafkabus_mapping.codec import Headers
+from tests.kafka_log import KAFKA_LOG
 from tests.spark.records import WrittenRecord
 
 
 def write(bootstrap_servers: str, topic: str, partitions: int, records: Iterable[tuple[bytes, WrittenRecord]]) -> None:
     """Store bodies with their records, over the partitions in turn."""
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "linger.ms": 20}, logger=KAFKA_LOG)
     failures: list[object] = []
     for number, (body, record) in enumerate(records):
         producer.produce(
@@ -42,7 +43,8 @@ class StoredRecord:
 def stored(bootstrap_servers: str, topic: str, partitions: int) -> list[StoredRecord]:
     """Return all records of a topic."""
     consumer = Consumer(
-        {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_committed"}
+        {"bootstrap.servers": bootstrap_servers, "group.id": "none", "isolation.level": "read_committed"},
+        logger=KAFKA_LOG,
     )
     try:
         places = [TopicPartition(topic, number, 0) for number in range(partitions)]

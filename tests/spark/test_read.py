@@ -17,6 +17,7 @@ from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_spark.kafka import java_options, location_of
+from tests.kafka_log import KAFKA_LOG
 from tests.spark.marks import SPARK
 
 pytestmark = SPARK
@@ -140,7 +141,7 @@ def test_an_aborted_transaction_is_not_read(runtime: RunningNamespace, spark: Sp
 
     with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
         administration.create_queue("transacted")
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": "t"})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": "t"}, logger=KAFKA_LOG)
     producer.init_transactions(60)
     for body, commit in ((b"aborted", False), (b"committed", True)):
         producer.begin_transaction()

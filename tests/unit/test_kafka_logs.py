@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import threading
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -12,6 +14,10 @@ from kafkabus._kafka import errors
 from kafkabus._kafka.client_options import AGAIN_AFTER, LOGGER, common_options
 from kafkabus._kafka.errors import FirstContact
 from kafkabus.exceptions import ServiceBusCommunicationError
+from tests.kafka_log import KAFKA_LOG
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = {"AdminClient", "AIOConsumer", "AIOProducer", "Consumer", "Producer", "ShareConsumer"}
 
 
 def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +58,28 @@ def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPa
         "Endpoint=sb://tests.localhost/;SharedAccessKeyName=any;SharedAccessKey=any;"
         "KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1"
     )
-    contact = FirstContact(settings, AdminClient(common_options(settings) | {"log_level": 0}))
+    contact = FirstContact(settings, AdminClient(common_options(settings) | {"log_level": 0}, logger=KAFKA_LOG))
     with pytest.raises(ServiceBusCommunicationError, match=r"Failed to resolve '127\.0\.0\.1' in time"):
         contact.make()
     answered.set()
+
+
+def test_no_client_of_kafka_writes_to_the_terminal() -> None:
+    """A client without a logger does: each that the product or a test makes gets one."""
+    written = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for folder in ("demo", "facade", "spark", "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for call in clients_made(path.read_text())
+        if "logger" not in {keyword.arg for keyword in call.keywords}
+    ]
+    assert written == []
+
+
+def clients_made(source: str) -> list[ast.Call]:
+    """Return the calls in a module that make clients of confluent-kafka."""
+    if "confluent_kafka" not in source:
+        return []
+    tree = ast.parse(source)
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [call for call in calls if ast.unparse(call.func).rpartition(".")[2] in CLIENTS]

@@ -18,13 +18,14 @@ from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._kafka.delivery_reports import DeliveryReports
 from kafkabus._sync.compat import Pool as BlockingPool
 from kafkabus._sync.kafka.compat import Deliveries as BlockingDeliveries
+from tests.kafka_log import KAFKA_LOG
 
 STEPS = range(6)
 """How many turns of the loop pass between the event and the cancellation."""
 
 
 def unconnected_producer() -> Producer:
-    return Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    return Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, logger=KAFKA_LOG)
 
 
 async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], object], turns: int) -> bool:

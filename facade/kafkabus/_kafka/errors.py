@@ -20,7 +20,7 @@ from kafkabus._core.exceptions import (
     ServiceBusError,
 )
 from kafkabus._core.settings import Settings
-from kafkabus._kafka.client_options import GONE, Tokens, common_options
+from kafkabus._kafka.client_options import GONE, LOGGER, Tokens, common_options
 
 AT_FIRST = 1.5
 """How long to wait for a broker's answer before looking for the cause, in seconds."""
@@ -145,7 +145,7 @@ class FirstContact:
 
         # This client passes its errors to hear; the first client goes on logging.
         setup: dict[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log_level": 0, "error_cb": hear}
-        admin = AdminClient(common_options(self._settings) | setup)
+        admin = AdminClient(common_options(self._settings) | setup, logger=LOGGER)
         found = _look_up(self._settings.bootstrap_servers)
         until = time.monotonic() + self._tried_for - AT_FIRST
         while (left := until - time.monotonic()) > 0 and not _of_credentials(causes):

@@ -37,6 +37,7 @@ from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusEr
 from kafkabus._core.record import as_bytes, size_of
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import (
+    LOGGER,
     PASSING,
     Options,
     common_options,
@@ -143,7 +144,7 @@ class KafkaProbe:
         self._settings = settings
         self._timeout = timeout
         self._clock = clock
-        self._admin = AdminClient(common_options(settings) | _QUIET)
+        self._admin = AdminClient(common_options(settings) | _QUIET, logger=LOGGER)
         self._topics = Topics(settings, timeout=timeout)
 
     def reach(self) -> None:
@@ -369,7 +370,7 @@ class KafkaProbe:
             ServiceBusAuthorizationError: The user may not write.
             ServiceBusCommunicationError: Kafka did not store all records in time.
         """
-        producer = Producer(producer_options(self._settings, message_timeout=self._timeout) | _QUIET)
+        producer = Producer(producer_options(self._settings, message_timeout=self._timeout) | _QUIET, logger=LOGGER)
         ticks: list[Tick] = []
         for partition in range(partitions):
             # The second record finds a connection.
@@ -443,7 +444,7 @@ class KafkaProbe:
         options = transactional_options(
             self._settings, transactional_id, timeout=self._timeout, message_timeout=self._timeout
         )
-        producer = Producer(options | _QUIET)
+        producer = Producer(options | _QUIET, logger=LOGGER)
         with self._explained(f"store transaction {transactional_id!r}"):
             producer.init_transactions(self._timeout)
             producer.begin_transaction()
@@ -451,7 +452,7 @@ class KafkaProbe:
 
     def _read(self, name: str, partition: int, start: int) -> Iterator[Any]:
         """Yield the committed records of a log from an offset to its end."""
-        consumer = Consumer(prompt_consumer_options(self._settings) | _QUIET)
+        consumer = Consumer(prompt_consumer_options(self._settings) | _QUIET, logger=LOGGER)
         try:
             consumer.assign([TopicPartition(name, partition, start)])
             deadline = time.monotonic() + self._timeout

@@ -31,6 +31,7 @@ from kafkabus.embedded.redis_server import find_redis
 from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string
+from tests.kafka_log import KAFKA_LOG
 from tests.kafka_server import PASSWORD, USER, Guarded
 from tests.redis_server import serving
 from tests.servers import scratch_folder
@@ -136,7 +137,7 @@ def servers(kafka: Guarded) -> Iterator[tuple[str, int, AdminClient]]:
     folder = scratch_folder()
     try:
         with serving(find_redis(), folder / "redis") as port:
-            yield kafka.sasl, port, AdminClient({"bootstrap.servers": kafka.open})
+            yield kafka.sasl, port, AdminClient({"bootstrap.servers": kafka.open}, logger=KAFKA_LOG)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -13,6 +13,8 @@ import psutil
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.kafka_log import KAFKA_LOG
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -31,7 +33,7 @@ def wait_until(condition: Callable[[], bool], what: str, patience: float = PATIE
 def send(bootstrap_servers: str, topic: str, value: bytes) -> None:
     """Store a record, in a topic that is created when it is missing."""
     create_topic(bootstrap_servers, topic)
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=KAFKA_LOG)
     failures: list[KafkaError] = []
     producer.produce(topic, value, on_delivery=lambda error, _: failures.append(error) if error else None)
     assert producer.flush(PATIENCE_S) == 0
@@ -40,7 +42,7 @@ def send(bootstrap_servers: str, topic: str, value: bytes) -> None:
 
 def create_topic(bootstrap_servers: str, topic: str) -> None:
     """Create a topic unless it exists, with a copy on each of three brokers at most."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=KAFKA_LOG)
     try:
         admin.create_topics([NewTopic(topic, 1)])[topic].result(PATIENCE_S)
     except KafkaException as error:
@@ -51,7 +53,7 @@ def create_topic(bootstrap_servers: str, topic: str) -> None:
 def read_all(bootstrap_servers: str, topic: str) -> list[bytes]:
     """Read a topic's records from the first to the last."""
     settings = {"bootstrap.servers": bootstrap_servers, "group.id": "reader", "log_level": 0}
-    consumer = Consumer(settings)
+    consumer = Consumer(settings, logger=KAFKA_LOG)
     try:
         partition = TopicPartition(topic, 0, 0)
         end = _end(consumer, partition)
@@ -86,7 +88,7 @@ def _end(consumer: Consumer, partition: TopicPartition) -> int:
 
 def brokers_known(bootstrap_servers: str) -> set[int]:
     """Return the ids of the brokers that the cluster knows."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=KAFKA_LOG)
     try:
         return set(admin.list_topics(timeout=2).brokers)
     except KafkaException:
@@ -95,7 +97,7 @@ def brokers_known(bootstrap_servers: str) -> set[int]:
 
 def cluster_id(bootstrap_servers: str) -> str | None:
     """Return Kafka's cluster id."""
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0}, logger=KAFKA_LOG)
     return admin.list_topics(timeout=PATIENCE_S).cluster_id
 
 

@@ -30,6 +30,7 @@ from tests.integration.embedded.serving import (
     wait_until,
     wait_until_gone,
 )
+from tests.kafka_log import KAFKA_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -101,7 +102,7 @@ def _open_transaction(runtime: EmbeddedRuntime, topic: str) -> Producer:
     }
     until = time.monotonic() + PATIENCE_S
     while True:
-        producer = Producer(options)
+        producer = Producer(options, logger=KAFKA_LOG)
         producer.init_transactions(PATIENCE_S)
         producer.begin_transaction()
         producer.produce(topic, b"never committed")
@@ -116,7 +117,7 @@ def _open_transaction(runtime: EmbeddedRuntime, topic: str) -> Producer:
 
 def _is_decided(runtime: EmbeddedRuntime, topic: str) -> bool:
     """Return whether a reader of a topic gets to its end."""
-    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers, "log_level": 0})
+    admin = AdminClient({"bootstrap.servers": runtime.bootstrap_servers, "log_level": 0}, logger=KAFKA_LOG)
     ends: list[int] = []
     for isolation in (IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED):
         wanted = {TopicPartition(topic, 0): OffsetSpec.latest()}

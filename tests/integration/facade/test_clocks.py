@@ -19,6 +19,7 @@ from kafkabus.upkeep.idleness import Idleness
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance, step
 from tests.contract.receiving import receive_all
+from tests.kafka_log import KAFKA_LOG
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_time_to_live_counts_whoever_wrote_it(
     runtime: RunningNamespace, untended: str, client: ServiceBusClient
 ) -> None:
     """Kafka's own producer announces nothing to the ledger."""
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     producer.produce(f"{parse_settings(untended).namespace}.q", b"x", headers={"sb-time-to-live": b"1"})
     producer.flush()
     receiver = client.get_queue_receiver("q")

@@ -15,6 +15,7 @@ from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.integration.facade.test_rebuild import empty, wait_for_checkpoint
+from tests.kafka_log import KAFKA_LOG
 from tests.queues import new_queue
 
 PATIENCE = 20.0
@@ -58,7 +59,7 @@ def test_copies_by_a_plain_producer(runtime: RunningNamespace, partitioned: bool
     queue = new_queue(runtime.connection_string, requires_duplicate_detection=True, enable_partitioning=partitioned)
     partitions = 16 if partitioned else 1
     right = partition_of("a", partitions)
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
         send(client, queue, "a", "1")
         for partition, headers, key in (

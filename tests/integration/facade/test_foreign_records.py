@@ -15,6 +15,7 @@ from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
+from tests.kafka_log import KAFKA_LOG
 from tests.queues import new_queue
 from tests.upkeep import tend
 
@@ -50,7 +51,7 @@ def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> N
                 administration.delete_rule("topic", name, "$Default")
                 action = SqlRuleAction("SET seen = 'yes'")
                 administration.create_rule("topic", name, "rule", filter=filter_, action=action)
-        producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
         for entity in ("topic", "queue"):
             for number, header in enumerate(ODD):
                 producer.produce(f"{settings.namespace}.{entity}", str(number), partition=0, headers=[header])
@@ -78,7 +79,9 @@ def test_a_dead_letter_is_cut_to_what_kafka_takes(
     settings = parse_settings(untended)
     queue = new_queue(untended)
     options = {"compression.type": "gzip", "message.max.bytes": 60_000_000} if body > 2_000_000 else {}
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000, **options})
+    producer = Producer(
+        {"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000, **options}, logger=KAFKA_LOG
+    )
     producer.produce(f"{settings.namespace}.{queue}", b"0" * body, headers={"large": b"1" * header})
     assert producer.flush(30) == 0
     context = ClientContext(settings)

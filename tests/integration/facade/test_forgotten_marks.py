@@ -30,6 +30,7 @@ from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.contract.receiving import receive_all
+from tests.kafka_log import KAFKA_LOG
 from tests.queues import new_queue
 from tests.upkeep import tend
 
@@ -244,7 +245,7 @@ def test_marks_that_a_lagging_replica_never_got_are_set_again(forgetful: Forgetf
 
 def produce(runtime: RunningNamespace, topic: str, *bodies: str) -> None:
     """Store messages for an hour from now as a plain producer does."""
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     due = str(to_milliseconds(in_an_hour())).encode()
     for body in bodies:
         producer.produce(topic, body, partition=0, headers={"sb-scheduled-enqueue-time": due})
@@ -344,7 +345,7 @@ def test_a_sender_describes_its_times_to_live_though_it_received_others(
     """The others came from a plain producer; its client reported them to the ledger alone."""
     queue = new_queue(forgetful.connection_string)
     with ServiceBusClient.from_connection_string(forgetful.connection_string) as client:
-        producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+        producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
         producer.produce(f"{forgetful.name}.{queue}", "foreign", partition=0, headers={"sb-time-to-live": b"3600000"})
         assert producer.flush(30) == 0
         assert all_of(client, queue, 1) == ["foreign"]

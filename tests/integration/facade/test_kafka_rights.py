@@ -25,6 +25,7 @@ from kafkabus.exceptions import (
     ServiceBusAuthorizationError,
 )
 from kafkabus.management import ServiceBusAdministrationClient
+from tests.kafka_log import KAFKA_LOG
 from tests.kafka_server import PASSWORD, USER, Guarded, allow_everything, guarded
 from tests.servers import scratch_folder
 
@@ -47,7 +48,7 @@ def kafka(runtime: RunningNamespace) -> Iterator[Guarded]:
 @pytest.fixture
 def admin(kafka: Guarded) -> AdminClient:
     """A Kafka client that grants rights; the user has all of them at first."""
-    client = AdminClient({"bootstrap.servers": kafka.open})
+    client = AdminClient({"bootstrap.servers": kafka.open}, logger=KAFKA_LOG)
     allow_everything(client)
     return client
 

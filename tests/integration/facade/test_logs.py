@@ -23,6 +23,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep import stuck_logs as stuck
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.integration.embedded.serving import wait_until
+from tests.kafka_log import KAFKA_LOG
 
 
 @pytest.fixture
@@ -34,7 +35,9 @@ def client(runtime: RunningNamespace) -> Iterator[ServiceBusClient]:
 
 def transact(runtime: RunningNamespace, topic: str, bodies: list[str], *, commit: bool) -> None:
     """Store records in a Kafka transaction, which ends with a marker that takes an offset."""
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer = Producer(
+        {"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex}, logger=KAFKA_LOG
+    )
     producer.init_transactions()
     producer.begin_transaction()
     for body in bodies:
@@ -84,7 +87,7 @@ def test_a_plain_producers_records_are_messages(
     runtime: RunningNamespace, client: ServiceBusClient, queue: str
 ) -> None:
     """Its key is the partition key, its headers are properties, its place is the message id; broken ones do no harm."""
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     topic = f"tests.{queue}"
     producer.produce(topic, b"plain", key=b"k", headers=[("trace", b"t1")], partition=0)
     producer.produce(topic, None, key=b"\xff\xfe", partition=0)
@@ -140,7 +143,9 @@ async def test_a_log_that_is_not_read_on_is_told_of(
 ) -> None:
     """One warning comes if a transaction was open twice in a row at the same place. After its end it is another place."""
     monkeypatch.setattr(stuck, "LOOK_EVERY", 0.0)
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex})
+    producer = Producer(
+        {"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": uuid.uuid4().hex}, logger=KAFKA_LOG
+    )
     producer.init_transactions()
     context = AsyncContext(parse_settings(runtime.connection_string))
     entity = await context.catalog.entity(EntityPath(queue))
@@ -211,7 +216,7 @@ def test_the_ends_of_several_logs(runtime: RunningNamespace) -> None:
     asking, name = topics.Topics(parse_settings(runtime.connection_string)), uuid.uuid4().hex
     asking.create(name, 2, {})
     asking.wait_for(name)
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": name})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": name}, logger=KAFKA_LOG)
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(name, b"open", partition=1)

@@ -24,6 +24,7 @@ from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.integration.facade.test_rebuild import empty, holds, wait_for_checkpoint
+from tests.kafka_log import KAFKA_LOG
 from tests.queues import new_queue
 
 PATIENCE = 20.0
@@ -85,7 +86,7 @@ def test_a_plain_producers_records_without_a_session_are_dead_lettered(runtime: 
     """Records in another partition than their session's are moved there, and received like the others."""
     queue = new_queue(runtime.connection_string, requires_session=True, enable_partitioning=True)
     right, wrong = partition_of("s", 16), (partition_of("s", 16) + 1) % 16
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     for partition, body, session in (
         (right, "none", None),
         (right, "broken", b"\xff"),
@@ -260,7 +261,7 @@ def test_what_cannot_be_moved_is_in_nobodys_way(
 ) -> None:
     """After a rebuild all waiting messages are sorted. They are moved once that works again, and no delivery counts."""
     queue = new_queue(own_runtime.connection_string, requires_session=True)
-    producer = Producer({"bootstrap.servers": own_runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": own_runtime.bootstrap_servers}, logger=KAFKA_LOG)
     with ServiceBusClient.from_connection_string(own_runtime.connection_string) as client:
         with monkeypatch.context() as patch:
             patch.setattr(Transfers, "dead_letter", _fail)

@@ -13,6 +13,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.client_factory import open_topics
 from kafkabus._kafka.consumer_pool import ConsumerPool, Inbox
 from kafkabus.embedded import RunningNamespace
+from tests.kafka_log import KAFKA_LOG
 
 PATIENCE = 60.0
 RECORDS = 10
@@ -35,7 +36,7 @@ def topic(runtime: RunningNamespace) -> str:
     topics = open_topics(parse_settings(runtime.connection_string))
     topics.create(name, 3, {})
     topics.wait_for(name)
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
     for partition in range(3):
         for number in range(RECORDS):
             producer.produce(name, str(number).encode(), partition=partition)
@@ -89,7 +90,7 @@ def test_a_position_stays_behind_a_record_at_the_end_of_a_log(
     pool: ConsumerPool, topic: str, runtime: RunningNamespace
 ) -> None:
     """The end may be behind aborted records of a later epoch; a position there, with the record's epoch, looks truncated."""
-    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": topic})
+    producer = Producer({"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": topic}, logger=KAFKA_LOG)
     producer.init_transactions()
     producer.begin_transaction()
     producer.produce(topic, b"aborted", partition=0)
