@@ -201,6 +201,18 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
     "small records": (setting("max.message.bytes", "1000"), "kafka-topic-settings", State.FAILURE, "max.message.bytes"),
     "a hidden topic": (kafka(hidden=frozenset({"shop.x"})), "kafka-right-describe", State.FAILURE, "describe shop.x"),
     "Redis 6.0": (info(redis_version="6.0.16"), "redis-version", State.FAILURE, "Redis 6.0.16, and older than 6.2"),
+    "a node of a cluster of Redis": (
+        info(redis_mode="cluster"),
+        "redis-mode",
+        State.FAILURE,
+        "part of a Redis Cluster",
+    ),
+    "a node of a cluster of Valkey": (
+        info(server_mode="cluster"),
+        "redis-mode",
+        State.FAILURE,
+        "part of a Redis Cluster",
+    ),
     "a replica that lags": (
         info(connected_slaves=1, slave0=LATE_REPLICA),
         "redis-replication",

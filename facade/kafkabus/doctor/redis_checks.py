@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from kafkabus._redis.replies import mode_of
 from kafkabus.doctor.check import Check, listed, of_tls
 from kafkabus.doctor.facts import Facts, Missing, known
 from kafkabus.doctor.findings import Finding, State, failure, ok, warning
@@ -65,7 +66,7 @@ def _version(info: Info, _: Facts) -> Finding:
 
 def _mode(facts: Facts) -> Finding:
     infos = known(facts.redis.infos)
-    mode = infos[0].get("redis_mode", "standalone")
+    mode = mode_of(infos[0])
     if "node" in infos[0]:
         return ok(f"it is a Redis Cluster, with {len(infos)} primaries")
     return failure("it is part of a Redis Cluster") if mode == "cluster" else ok(f"it runs as {mode}")

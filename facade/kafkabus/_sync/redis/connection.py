@@ -17,7 +17,7 @@ from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError,
 from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
 from kafkabus._ledger.scripts import describe_script, let_go_script
 from kafkabus._redis.errors import of_cluster, passes, translated
-from kafkabus._redis.replies import text_of
+from kafkabus._redis.replies import mode_of, text_of
 from kafkabus._sync.compat import Lock, Semaphore, cancellable
 from kafkabus._sync.redis.cluster import ClusterRedis, by_slot
 from kafkabus._sync.redis.opening import open_redis
@@ -142,7 +142,7 @@ class RedisConnection:
                 raise
             infos = []  # The credentials may not ask, as with some hosted Redis.
         for info in infos:
-            if info.get("redis_mode") == "cluster" and not isinstance(self.redis, ClusterRedis):
+            if mode_of(info) == "cluster" and not isinstance(self.redis, ClusterRedis):
                 raise of_cluster(self.address)
             policy = info.get("maxmemory_policy", "noeviction")
             if policy != "noeviction":
