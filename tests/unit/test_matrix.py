@@ -25,7 +25,7 @@ def test_a_version_without_a_source_is_named() -> None:
     here, missing = obtain(Pair("4.3", "7.4"))
     assert here == Pair("4.3", None)
     assert missing == [
-        "Redis 7.4 is not to be had here: no source of Redis 7.4 is known; choose one of 6.2, 7.0, 8.0, valkey-8"
+        "Redis 7.4 is not to be had here: no source of Redis 7.4 is known; choose one of 6.2, 7.0, 8.0, valkey-8, valkey-9"
     ]
 
 

