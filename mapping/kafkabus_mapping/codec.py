@@ -192,10 +192,13 @@ def read_time_to_live(value: bytes) -> int:
     """Return the time to live that a header holds, in milliseconds.
 
     Raises:
-        ValueError: The header is not a whole number.
+        ValueError: The header is not a whole number, or negative: the message would expire before it is stored.
         OverflowError: The time is longer than ``timedelta`` allows.
     """
-    return timedelta(milliseconds=int(value)) // _MILLISECOND
+    lives = timedelta(milliseconds=int(value)) // _MILLISECOND
+    if lives < 0:
+        raise ValueError(f"a time to live of {lives} ms is negative")
+    return lives
 
 
 def read_moment(value: bytes) -> int:

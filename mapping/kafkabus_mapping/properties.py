@@ -133,8 +133,25 @@ def _decode_tree(value: Any) -> Any:
         if tag == "described":
             return Described(*_decode_tree(content))
         if tag in _TO_AMQP:
-            return _TO_AMQP[tag](_decode_tree(content))
+            return _decode_amqp(_TO_AMQP[tag], _decode_tree(content))
     return _decode_value(value)
+
+
+_HOLD: Mapping[type[Any], tuple[type[Any], ...]] = {
+    Float: (float, int),
+    Symbol: (str,),
+    Char: (str,),
+    Decimal: (bytes,),
+    Array: (list,),
+}
+"""Types of the content of a tagged value of AMQP; the other tags have numbers."""
+
+
+def _decode_amqp(kind: type[Any], content: Any) -> Any:
+    if not isinstance(content, _HOLD.get(kind, (int,))) or isinstance(content, bool):
+        # As bytes, a number would be so many zeros.
+        raise ValueError(f"no AMQP {kind.__name__.lower()} is {type(content).__name__}")
+    return kind(content)
 
 
 def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:
@@ -170,7 +187,10 @@ def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
 
 def _text_key(key: object) -> str:
     if isinstance(key, bytes):
-        return key.decode()
+        try:
+            return key.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"application property key {key[:80]!r} is not UTF-8: use text") from error
     if isinstance(key, str):
         return key
     raise PropertyRuleError(f"application property key {key!r} is {type(key).__name__}: use str or bytes")
@@ -188,14 +208,22 @@ def _encode_value(key: object, value: object) -> object:  # noqa: PLR0911 - a ca
     if isinstance(value, uuid.UUID):
         return {"uuid": str(value)}
     if isinstance(value, datetime):
-        aware = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
-        return {"datetime": aware.astimezone(timezone.utc).isoformat()}
+        return {"datetime": _in_utc(key, value).isoformat()}
     if isinstance(value, timedelta):
         return {"timedelta": value // _MICROSECOND}
     raise PropertyRuleError(
         f"application property {key!r} is {type(value).__name__}: "
         "use str, bytes, int, float, bool, UUID, datetime or timedelta"
     )
+
+
+def _in_utc(key: object, moment: datetime) -> datetime:
+    try:
+        return (moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)).astimezone(timezone.utc)
+    except OverflowError as error:
+        raise ValueError(
+            f"application property {key!r} is {moment}: in UTC, it is not in the years 1 to 9999"
+        ) from error
 
 
 _CONTENT_OF = {

@@ -314,7 +314,7 @@ def _text(value: Column) -> Column:
 
 
 _NUMBERS: Final = {
-    h.TIME_TO_LIVE: ("lives", -LONGEST_DELTA, LONGEST_DELTA),
+    h.TIME_TO_LIVE: ("lives", 0, LONGEST_DELTA),
     h.SCHEDULED_ENQUEUE_TIME: ("scheduled", YEAR_ONE, YEAR_TEN_THOUSAND - 1),
     h.ENQUEUED_SEQUENCE_NUMBER: ("enqueued", -_LONGEST, _LONGEST),
     h.HOPS: ("hops", -_LONGEST, _LONGEST),

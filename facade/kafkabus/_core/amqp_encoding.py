@@ -7,16 +7,13 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
+from kafkabus_mapping.amqp.carrying import TIMESPAN, amqp_value
 from kafkabus_mapping.amqp.sections import Sections
-from kafkabus_mapping.amqp.types import Described, Symbol, ULong
+from kafkabus_mapping.amqp.types import Described
 from kafkabus_mapping.codec import to_milliseconds
 
-TIMESPAN: Final = Symbol("com.microsoft:timespan")
-"""Descriptor of a duration, in ticks of 100 ns, as Microsoft's other SDKs send them."""
-_MICROSECOND = timedelta(microseconds=1)
 _TICKS = 10
 _PLAIN: Final[list[tuple[type[Any], Callable[[Any], Any]]]] = [(str, str), (int, int), (float, float), (bytes, bytes)]
-_LARGEST_LONG = (1 << 63) - 1
 
 
 def annotated(sections: Sections) -> AmqpAnnotatedMessage:
@@ -53,18 +50,18 @@ def sections_of(message: AmqpAnnotatedMessage) -> Sections:
         header["ttl"] = header.pop("time_to_live")
     sections = Sections(
         header=header,
-        delivery_annotations=_amqp_value(message.delivery_annotations or {}),
-        message_annotations=_amqp_value(message.annotations or {}),
+        delivery_annotations=_named(message.delivery_annotations),
+        message_annotations=_named(message.annotations),
         properties=_present(message.properties),
-        application_properties=_amqp_value(message.application_properties or {}),
-        footer=_amqp_value(message.footer or {}),
+        application_properties=_named(message.application_properties),
+        footer=_named(message.footer),
     )
     if message.body_type is AmqpMessageBodyType.DATA:
         sections.data = message.pieces()
     elif message.body_type is AmqpMessageBodyType.SEQUENCE:
-        sections.sequences = _amqp_value(message.sequences())
+        sections.sequences = amqp_value(message.sequences())
     else:
-        sections.value = _amqp_value(message.body)
+        sections.value = amqp_value(message.body)
     return sections
 
 
@@ -89,26 +86,18 @@ def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
     if isinstance(value, (list, tuple)):
         return [plain_value(one) for one in value]
     if isinstance(value, Mapping):
-        return {plain_value(key): plain_value(one) for key, one in value.items()}
+        return {_hashable(plain_value(key)): plain_value(one) for key, one in value.items()}
     return value
 
 
-def _amqp_value(value: Any) -> Any:
-    """Return a value in a type that AMQP has."""
-    if isinstance(value, timedelta):
-        return Described(TIMESPAN, value // _MICROSECOND * _TICKS)
-    if isinstance(value, int) and value > _LARGEST_LONG:
-        return ULong(value)
-    if isinstance(value, (list, tuple)):
-        return [_amqp_value(one) for one in value]
-    if isinstance(value, Mapping):
-        return {_name(key): _amqp_value(one) for key, one in value.items()}
-    return value
+def _hashable(key: Any) -> Any:
+    """Return a key of a mapping; an array as a tuple."""
+    return tuple(_hashable(part) for part in key) if isinstance(key, list) else key
 
 
-def _name(key: Any) -> Any:
-    """Return a key of a mapping; one that came as bytes becomes text."""
-    return key.decode() if isinstance(key, bytes) else _amqp_value(key)
+def _named(values: Mapping[Any, Any] | None) -> dict[Any, Any]:
+    """Return values by name in types that AMQP has; a name that came as bytes is text."""
+    return {key.decode() if isinstance(key, bytes) else key: amqp_value(value) for key, value in (values or {}).items()}
 
 
 def _present(fields: Mapping[str, Any] | None) -> dict[str, Any]:

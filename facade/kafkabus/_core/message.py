@@ -20,6 +20,7 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
+from kafkabus_mapping.amqp.carrying import check_properties, check_value, field_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.codec import (
     MAX_IDENTIFIER,
@@ -119,7 +120,7 @@ class ServiceBusMessage:
             empty.
         scheduled_enqueue_time_utc: When the message becomes receivable; at once by default. Naive times are UTC.
         time_to_live: How long it may be received, as a timedelta or in whole seconds; the entity's by default, or if it is 0.
-        content_type: MIME type of the body.
+        content_type: MIME type of the body, in ASCII.
         correlation_id: Free text, or a UUID, bytes, or a number.
         subject: Free text.
         partition_key: Up to 128 characters; equal keys share a partition and so keep their order.
@@ -130,7 +131,8 @@ class ServiceBusMessage:
 
     Raises:
         TypeError: The body or a property is of a type that no message carries.
-        ValueError: An identifier is longer than 128 characters, or session id and partition key differ.
+        ValueError: An identifier is longer than 128 characters, session id and partition key differ, or the content type is
+            not ASCII.
     """
 
     __slots__ = ("_lives_from", "_own_body", "_own_envelope", "_raw")
@@ -180,7 +182,7 @@ class ServiceBusMessage:
             None,
             correlation_id if isinstance(correlation_id, str) else None,
             None if subject is None else _text("subject", subject),
-            None if content_type is None else _text("content_type", content_type),
+            None if content_type is None else _content_type(content_type),
             None if to is None else _text("to", to),
             None if reply_to is None else _text("reply_to", reply_to),
             None if reply_to_session_id is None else _identifier("reply_to_session_id", reply_to_session_id),
@@ -244,9 +246,10 @@ class ServiceBusMessage:
         raise RuntimeError("a message that was not received has an envelope from the start")
 
     def __str__(self) -> str:
-        if self._body_kind is not None:
-            return str(self.body)
-        return "" if self._body is None else self._body.decode()
+        kind, value = self._decoded_body()
+        if self._body is None:
+            return ""
+        return str(value) if kind is not AmqpMessageBodyType.DATA else self._body.decode()
 
     def __repr__(self) -> str:
         shown = [f"body={_shown_body(self)}", *(f"{name}={getattr(self, name)}" for name in self._shown)]
@@ -263,24 +266,32 @@ class ServiceBusMessage:
 
         A body that is marked as one of the latter two and cannot be decoded, as of a foreign producer, is given as bytes.
         """
-        if self._body is None:
-            return None
-        if self._body_kind is not None:
+        return self._decoded_body()[1]
+
+    def _decoded_body(self) -> tuple[AmqpMessageBodyType, Any]:
+        """Return the body, and its kind; bytes that are not what they are marked as are bytes."""
+        content, kind = self._body, self._body_kind
+        if content is None:
+            return AmqpMessageBodyType.VALUE, None
+        if kind is not None:
             with contextlib.suppress(ValueError):
-                return plain_value(decode_value(self._body))
-        return iter((self._body,))
+                value = plain_value(decode_value(content))
+                if kind != "sequence":
+                    return AmqpMessageBodyType.VALUE, value
+                if isinstance(value, list) and all(isinstance(part, list) for part in value):
+                    return AmqpMessageBodyType.SEQUENCE, value
+        return AmqpMessageBodyType.DATA, iter((content,))
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
         """``DATA``, ``SEQUENCE`` or ``VALUE``; ``VALUE`` also if there is no body."""
-        if self._body is None or self._body_kind == "value":
-            return AmqpMessageBodyType.VALUE
-        return AmqpMessageBodyType.SEQUENCE if self._body_kind == "sequence" else AmqpMessageBodyType.DATA
+        return self._decoded_body()[0]
 
     @property
     def _raw_body(self) -> Any:
         """The body as an AMQP message has it: bytes, lists or a value."""
-        return self._body if self.body_type is AmqpMessageBodyType.DATA else self.body
+        kind, value = self._decoded_body()
+        return self._body if kind is AmqpMessageBodyType.DATA else value
 
     @property
     def raw_amqp_message(self) -> AmqpAnnotatedMessage:
@@ -364,12 +375,12 @@ class ServiceBusMessage:
 
     @property
     def content_type(self) -> str | None:
-        """MIME type of the body."""
+        """MIME type of the body, in ASCII."""
         return self._envelope.content_type
 
     @content_type.setter
     def content_type(self, value: str | None) -> None:
-        self._put("content_type", _text("content_type", value))
+        self._put("content_type", _content_type(value))
 
     @property
     def to(self) -> str | None:
@@ -442,7 +453,7 @@ class ServiceBusMessage:
 
         Raises:
             PropertyRuleError: An application property cannot be carried.
-            ValueError: A text holds half of a surrogate pair.
+            ValueError: A text holds half of a surrogate pair, or AMQP cannot carry a number, a duration or a symbol.
         """
         return self._encoded(self._envelope)
 
@@ -454,6 +465,9 @@ class ServiceBusMessage:
         if self._raw is not None:
             _check_raw(envelope)
             envelope.amqp = self._raw.carried()
+            self._raw.check()
+        if envelope.application_properties:
+            check_properties(envelope.application_properties)
         headers = encode_headers(envelope)
         key = envelope.session_id or envelope.partition_key
         return Outgoing(envelope, self._body, headers, record_size(self._body, key, headers))
@@ -755,7 +769,8 @@ def _shown_body(message: ServiceBusMessage) -> str:
     content = message._body
     if content is None:
         return "None"
-    text = str(message.body) if message._body_kind is not None else content[: 4 * SHOWN].decode(errors="replace")
+    kind, value = message._decoded_body()
+    text = content[: 4 * SHOWN].decode(errors="replace") if kind is AmqpMessageBodyType.DATA else str(value)
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}… ({len(content)} bytes)"
 
 
@@ -796,6 +811,7 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
         made._own_body = b"".join(message.pieces())
     elif message.body is not None:
         made._own_body = encode_value(message.body).encode()
+        check_value("the body", message.body)
         made._envelope.body_type = message.body_type.value
     raw = made._as_raw()
     # Copies, so that later changes of the one message do not change the other.
@@ -819,8 +835,9 @@ def _check_raw(envelope: Envelope) -> None:
         value = getattr(envelope, name)
         if value is not None:
             _identifier(name, value)
-    for name in ("to", "subject", "reply_to", "content_type"):
+    for name in ("to", "subject", "reply_to"):
         _text(name, getattr(envelope, name))
+    _content_type(envelope.content_type)
     _check_keys(envelope.partition_key, envelope.session_id)
 
 
@@ -980,6 +997,14 @@ def _text(name: str, value: object) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise TypeError(f"{name} is {type(value).__name__}: use str")
+
+
+def _content_type(value: object) -> str | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise TypeError(f"content_type is {type(value).__name__}: use str")
+    return value if value.isascii() else str(field_value("content_type", value))
 
 
 def _as_bytes(value: PropertyValue) -> PropertyValue:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from kafkabus_mapping.amqp.carrying import check_annotations, field_value
 from kafkabus_mapping.codec import Envelope, from_milliseconds, to_milliseconds
 from kafkabus_mapping.properties import decode_value, encode_value
 
@@ -79,10 +80,10 @@ class RawMessage(AmqpAnnotatedMessage):
         self._header = AmqpMessageHeader(**{**header, **_known(carried, "header", CARRIED_HEADER)})
         self._properties = AmqpMessageProperties(**_known(carried, "properties", CARRIED_PROPERTIES))
         self.footer = _part(carried, "footer")
-        self.annotations = {**self._named(annotations), **_part(carried, "annotations")}
+        self.annotations = {**self._named(annotations), **_sent(_part(carried, "annotations"))}
         self.delivery_annotations = {
             **self._named(delivery_annotations),
-            **_part(carried, "delivery_annotations"),
+            **_sent(_part(carried, "delivery_annotations")),
         }
         self._binary: dict[str, bytes] = {}
         for name in (*TEXTS, "partition_key"):
@@ -159,10 +160,9 @@ class RawMessage(AmqpAnnotatedMessage):
             setattr(envelope, name, None if value is None else text_of(name, value))
         lives = None if header is None else header.time_to_live
         if lives != (None if envelope.time_to_live is None else envelope.time_to_live // _MILLISECOND):
-            envelope.time_to_live = timedelta(milliseconds=lives) if lives else None
+            envelope.time_to_live = _duration(lives) if lives else None
         envelope.partition_key = plain(self._annotation(PARTITION_KEY))
-        moment = self._annotation(SCHEDULED)
-        envelope.scheduled_enqueue_time_utc = from_milliseconds(moment) if isinstance(moment, int) else moment
+        envelope.scheduled_enqueue_time_utc = _scheduled_time(self._annotation(SCHEDULED))
 
     def identifier(self, name: str) -> Any:
         """Return a message id or correlation id, as it was given."""
@@ -196,6 +196,21 @@ class RawMessage(AmqpAnnotatedMessage):
             parts[name] = {key: value for key, value in parts[name].items() if value is not None}
         present = {name: part for name, part in parts.items() if part}
         return encode_value(present) if present else None
+
+    def check(self) -> None:
+        """Check that AMQP can carry the values that were set here and have no attribute of the message.
+
+        Raises:
+            TypeError: A field cannot have a value of that type, or AMQP has none for a value.
+            ValueError: A value is out of its field's bounds, or a key or text that AMQP carries in ASCII is not ASCII.
+        """
+        for holder, names in ((self._header, CARRIED_HEADER), (self._properties, CARRIED_PROPERTIES)):
+            for name in names:
+                value = getattr(holder, name, None)
+                if value is not None:
+                    field_value(name, value)
+        for part in ("annotations", "delivery_annotations", "footer"):
+            check_annotations(part, _sent(getattr(self, part)))
 
     def _fields(self) -> AmqpMessageProperties:
         if self._properties is None:
@@ -267,6 +282,30 @@ def text_of(name: str, value: object) -> str:
             raise ValueError(f"{name} is {value}: a number has at most 64 bits, and no sign")
         return str(value)
     raise TypeError(f"{name} is {type(value).__name__}: use str, UUID, bytes or int")
+
+
+def _duration(milliseconds: object) -> timedelta:
+    if not isinstance(milliseconds, int) or isinstance(milliseconds, bool):
+        raise TypeError(f"time_to_live is {type(milliseconds).__name__}: use a whole number of milliseconds")
+    if milliseconds < 0:
+        raise ValueError(
+            f"time_to_live is {milliseconds} ms: give a positive duration, or None for the entity's default"
+        )
+    try:
+        return timedelta(milliseconds=milliseconds)
+    except OverflowError as error:
+        raise ValueError(f"time_to_live is {milliseconds:#x} ms: the longest is {timedelta.max}") from error
+
+
+def _scheduled_time(moment: Any) -> datetime | None:
+    if moment is None or isinstance(moment, datetime):
+        return moment
+    if not isinstance(moment, int) or isinstance(moment, bool):
+        raise TypeError(f"{SCHEDULED} is {type(moment).__name__}: use datetime, or milliseconds since 1970")
+    try:
+        return from_milliseconds(moment)
+    except OverflowError as error:
+        raise ValueError(f"{SCHEDULED} is {moment:#x} ms since 1970: it is not in the years 1 to 9999") from error
 
 
 def plain(value: Any) -> Any:

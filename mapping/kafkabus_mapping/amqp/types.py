@@ -218,9 +218,13 @@ class _Reader:
         if len(elements) % 2:
             raise AmqpDecodeError(f"at byte {at}: a map has {len(elements)} keys and values, which is odd")
         try:
-            return dict(zip(elements[::2], elements[1::2], strict=True))
+            found = dict(zip(elements[::2], elements[1::2], strict=True))
         except TypeError as error:
             raise AmqpDecodeError(f"at byte {at}: a key of a map is a list or a map") from error
+        if len(found) * 2 < len(elements):
+            # Keys of two types may be equal in Python, as 1 and true are; one of them would get lost.
+            raise AmqpDecodeError(f"at byte {at}: a map has a key twice")
+        return found
 
     def array(self, form: struct.Struct) -> Array:
         at = self.at
@@ -339,8 +343,8 @@ def _encode(value: Any, depth: int) -> bytes:
     if write is not None:
         try:
             return write(value)
-        except struct.error as error:
-            raise ValueError(f"{value!r} is out of the bounds of AMQP's {kind.__name__.lower()}") from error
+        except _UNWRITABLE as error:
+            raise _out_of_bounds(value) from error
     if depth > DEEPEST:
         raise ValueError(f"values are nested deeper than {DEEPEST}")
     if kind is Described:
@@ -351,10 +355,26 @@ def _encode(value: Any, depth: int) -> bytes:
         return _compound(0xC1, [part for item in value.items() for part in item], depth)
     if isinstance(value, (list, tuple)):
         return _compound(0xC0, value, depth) if value else b"\x45"
-    for known, other in _WRITERS.items():
+    return _encode_subclass(value)
+
+
+def _encode_subclass(value: Any) -> bytes:
+    """Encode a value of a type that an application derived from one of AMQP's."""
+    for known, write in _WRITERS.items():
         if isinstance(value, known):
-            return other(value)
-    raise TypeError(f"{value!r:.80} is {kind.__name__}: AMQP has no such type")
+            try:
+                return write(value)
+            except _UNWRITABLE as error:
+                raise _out_of_bounds(value) from error
+    raise TypeError(f"{value!r:.80} is {type(value).__name__}: AMQP has no such type")
+
+
+_UNWRITABLE = (struct.error, OverflowError, KeyError)
+"""Errors of functions that encode a value which its type does not have."""
+
+
+def _out_of_bounds(value: Any) -> ValueError:
+    return ValueError(f"{value!r:.80} is out of the bounds of AMQP's {type(value).__name__.lower()}")
 
 
 def _compound(code: int, elements: list[Any] | tuple[Any, ...], depth: int) -> bytes:

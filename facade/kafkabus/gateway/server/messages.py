@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from kafkabus._core.amqp_encoding import TIMESPAN, plain_value
+from kafkabus._core.amqp_encoding import plain_value
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.raw_message import (
     CARRIED_HEADER,
@@ -24,9 +26,21 @@ from kafkabus._core.raw_message import (
     text_of,
 )
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus_mapping.amqp.carrying import (
+    LARGEST_UINT,
+    amqp_value,
+    annotation_key,
+    field_value,
+    nearest_field,
+    nearest_key,
+    nearest_symbol,
+    nearest_value,
+)
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
     HEADER,
     HEADER_FIELDS,
     MESSAGE_ANNOTATIONS,
@@ -36,17 +50,7 @@ from kafkabus_mapping.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from kafkabus_mapping.amqp.types import (
-    AmqpDecodeError,
-    Described,
-    Int,
-    Milliseconds,
-    Symbol,
-    UByte,
-    UInt,
-    ULong,
-    encode,
-)
+from kafkabus_mapping.amqp.types import AmqpDecodeError, Int, Milliseconds, Symbol, UInt, ULong, encode
 from kafkabus_mapping.codec import (
     MAX_IDENTIFIER,
     Envelope,
@@ -55,6 +59,7 @@ from kafkabus_mapping.codec import (
     record_size,
     to_milliseconds,
 )
+from kafkabus_mapping.headers import PREFIX
 from kafkabus_mapping.properties import decode_value, encode_value
 
 BATCH_FORMAT: Final = 0x80013700
@@ -66,12 +71,11 @@ _ONLY_HEADER: Final = {"header"}
 _TICK_EPOCH: Final = 621_355_968_000_000_000
 _OWN: Final = frozenset({*OF_THE_BROKER, PARTITION_KEY, SCHEDULED})
 _LIMITED: Final = frozenset({"message_id", "session_id", "partition_key", "reply_to_session_id"})
+_CARRIED: Final = frozenset(CARRIED_PROPERTIES)
 _PLAIN: Final = frozenset({type(None), str, int, float, bool, bytes, uuid.UUID, datetime})
 """Types whose values are stored in a way that tells the type."""
-_LARGEST_TTL: Final = 0xFFFF_FFFF
+_LARGEST_TTL: Final = LARGEST_UINT
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_MICROSECOND: Final = timedelta(microseconds=1)
-_LARGEST_LONG: Final = (1 << 63) - 1
 _REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _PART: Final = "application_properties"
 """The part of what a message carries that tells the types of its application properties."""
@@ -127,24 +131,40 @@ def outgoing(sections: Sections) -> Outgoing:
     if sections.application_properties:
         own, carried[_PART] = _application_properties(sections.application_properties)
         envelope.application_properties = own
-    carried["footer"] = sections.footer
+    if sections.footer:
+        carried["footer"] = _others("footer", sections.footer)
     if sections.delivery_annotations:
-        carried["delivery_annotations"] = _others(sections.delivery_annotations)
+        carried["delivery_annotations"] = _others("delivery_annotations", sections.delivery_annotations)
     present = {name: part for name, part in carried.items() if part}
-    if present.keys() == _ONLY_HEADER:
-        envelope.amqp = _header_text(tuple((name, type(value), value) for name, value in present["header"].items()))
-    elif present:
-        envelope.amqp = encode_value(present)
+    if present:
+        envelope.amqp = _carried_text(present)
     value = _body(sections, envelope)
     headers = encode_headers(envelope)
     key = envelope.session_id or envelope.partition_key
     return Outgoing(envelope, value, headers, record_size(value, key, headers))
 
 
+def _carried_text(present: Mapping[str, Mapping[Any, Any]]) -> str:
+    """Return the text of the header that carries parts of a message.
+
+    Raises:
+        TypeError: A field of the AMQP header has a wrong type.
+        ValueError: A field of the AMQP header is out of its bounds.
+    """
+    if present.keys() == _ONLY_HEADER:
+        with suppress(TypeError):  # A value that cannot be looked up, which is of no field's type.
+            return _header_text(tuple((name, type(value), value) for name, value in present["header"].items()))
+    if "header" in present:
+        _fields(present["header"], CARRIED_HEADER)
+    return encode_value(present)
+
+
 @lru_cache(maxsize=256)
 def _header_text(fields: tuple[tuple[str, type[Any], Any], ...]) -> str:
     """Return the text that carries a header, of names, types and values; applications send the same one with each message."""
-    return encode_value({"header": {name: value for name, _, value in fields}})
+    header = {name: value for name, _, value in fields}
+    _fields(header, CARRIED_HEADER)
+    return encode_value({"header": header})
 
 
 def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +174,7 @@ def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[
         value = properties.get(name)
         if value is not None and value != "":
             setattr(envelope, name, text_of(name, value))
-            if type(value) is not str:
+            if not isinstance(value, str):
                 others[name] = value
     if envelope.message_id is None:
         envelope.message_id = uuid.uuid4().hex
@@ -162,9 +182,10 @@ def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[
         value = properties.get(field)
         if value is not None:
             setattr(envelope, name, _text(field, value))
-    for name in CARRIED_PROPERTIES:
-        if name in properties:
-            others[name] = properties[name]
+    if envelope.content_type is not None and not envelope.content_type.isascii():
+        field_value("content_type", envelope.content_type)
+    if not _CARRIED.isdisjoint(properties):
+        others.update(_fields(properties, CARRIED_PROPERTIES))
     return others
 
 
@@ -174,11 +195,21 @@ def _read_annotations(envelope: Envelope, annotations: Mapping[Any, Any]) -> dic
     if key is not None:
         envelope.partition_key = _text(PARTITION_KEY, key)
     envelope.scheduled_enqueue_time_utc = _moment(SCHEDULED, annotations.get(SCHEDULED))
-    return _others(annotations)
+    return _others("message_annotations", annotations)
 
 
-def _others(annotations: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {name: value for name, value in annotations.items() if name not in _OWN}
+def _others(part: str, annotations: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return annotations that the broker does not write itself.
+
+    Raises:
+        TypeError: A key is neither a symbol nor a number.
+        ValueError: A key is not ASCII.
+    """
+    others = {key: value for key, value in annotations.items() if key not in _OWN}
+    for key in others:
+        if type(key) is not Symbol:
+            annotation_key(part, key)
+    return others
 
 
 def _check_identifiers(envelope: Envelope) -> None:
@@ -222,11 +253,11 @@ def _body(sections: Sections, envelope: Envelope) -> bytes | None:
 def _life(sections: Sections) -> timedelta | None:
     """Return the time to live; that of the properties if it is longer than a header can tell."""
     lives = sections.header.get("ttl")
-    if lives is not None and not isinstance(lives, int):
-        raise TypeError(f"ttl is {type(lives).__name__}: it is a number of milliseconds")
+    if lives is not None:
+        field_value("ttl", lives)
     begin, end = (sections.properties.get(name) for name in ("creation_time", "absolute_expiry_time"))
     if lives == _LARGEST_TTL and isinstance(begin, datetime) and isinstance(end, datetime):
-        return max(end - begin, lives * _MILLISECOND)
+        return max(end - begin, _LARGEST_TTL * _MILLISECOND)
     return timedelta(milliseconds=lives) if lives else None
 
 
@@ -239,9 +270,12 @@ def _text(name: str, value: object) -> str:
 def _moment(name: str, value: object) -> datetime | None:
     if value is None or isinstance(value, datetime):
         return value
-    if isinstance(value, int):
+    if not isinstance(value, int):
+        raise TypeError(f"{name} is {type(value).__name__}: it is a timestamp")
+    try:
         return from_milliseconds(value)
-    raise TypeError(f"{name} is {type(value).__name__}: it is a timestamp")
+    except OverflowError as error:
+        raise ValueError(f"{name} is {int(value)} ms since 1970: it is not in the years 1 to 9999") from error
 
 
 class ShownLock(Enum):
@@ -259,28 +293,82 @@ class ShownLock(Enum):
 
 
 def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE) -> bytes:
-    """Return a message as receivers get it.
+    """Return a message as receivers get it; this never fails.
+
+    A record of a plain Kafka producer, or of an earlier version, may hold values that AMQP cannot carry. The nearest values
+    that it can carry stand for them; see ``kafkabus_mapping.amqp.carrying``.
 
     Args:
         message: The message.
         lock: How much of its lock is shown.
     """
-    envelope, token = message._envelope, None if lock is ShownLock.NONE else message.lock_token
+    envelope = message._envelope
     carried = carried_by(envelope) if envelope.amqp is not None else {}
+    try:
+        return _encoded(message, lock, envelope, carried)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the record, its receiver gets it
+        return _encoded(message, lock, *_nearest(envelope, carried))
+
+
+def _encoded(
+    message: ServiceBusReceivedMessage, lock: ShownLock, envelope: Envelope, carried: Mapping[str, Any]
+) -> bytes:
+    token = None if lock is ShownLock.NONE else message.lock_token
     parts = [_header(message, envelope, carried)]
-    if token is not None or "delivery_annotations" in carried:
-        annotations = {Symbol(key): value for key, value in _part(carried, "delivery_annotations").items()}
+    if "delivery_annotations" in carried:
+        annotations = _shown_annotations("delivery_annotations", _part(carried, "delivery_annotations"))
         if token is not None:
-            annotations[Symbol("x-opt-lock-token")] = token
-        parts.append(encode_sections(Sections(delivery_annotations=annotations))[: -len(_NO_BODY)])
+            annotations[_LOCK_TOKEN] = token
+        if annotations:
+            parts.append(_section(DELIVERY_ANNOTATIONS, annotations))
+    elif token is not None:
+        parts.append(_TOKEN_ALONE + token.bytes)
     parts.append(_annotations(message, envelope, carried, lock))
     parts.append(_properties(envelope, carried))
     parts.append(_shown_properties(envelope, carried))
     parts.append(_encoded_body(message, envelope))
     footer = _part(carried, "footer")
     if footer:
-        parts.append(_section(0x78, {Symbol(key): value for key, value in footer.items()}))
+        parts.append(_section(FOOTER, _shown_annotations("footer", footer)))
     return b"".join(parts)
+
+
+def _nearest(envelope: Envelope, carried: Mapping[str, Any]) -> tuple[Envelope, dict[str, Any]]:
+    """Return an envelope, and what it carries, with values that AMQP can carry in place of others.
+
+    A value that its field cannot have at all becomes an application property with the name that the field's header would have.
+    """
+    parts: dict[str, Any] = {name: nearest_value(_part(carried, name)) for name in _NAMED_PARTS}
+    misfits: dict[str | bytes, Any] = {}
+    for name, fields in (("header", CARRIED_HEADER), ("properties", CARRIED_PROPERTIES)):
+        given = _part(carried, name)
+        near = {field: nearest_field(field, given[field]) for field in fields if given.get(field) is not None}
+        parts[name] = {**given, **near}
+        misfits.update(
+            {_header_of(field): nearest_value(given[field]) for field, value in near.items() if value is None}
+        )
+    for part in ("annotations", "delivery_annotations", "footer"):
+        parts[part] = {nearest_key(key): value for key, value in parts[part].items()}
+    own: dict[str | bytes, Any] = {
+        _as_name(key): nearest_value(value) for key, value in (envelope.application_properties or {}).items()
+    }
+    content_type = envelope.content_type
+    return replace(
+        envelope,
+        application_properties={**misfits, **own},
+        content_type=None if content_type is None else nearest_symbol(content_type),
+    ), parts
+
+
+_NAMED_PARTS: Final = ("annotations", "delivery_annotations", "footer", _PART)
+
+
+def _header_of(field: str) -> str:
+    return f"{PREFIX}{field.replace('_', '-')}"
+
+
+def _as_name(key: str | bytes) -> str:
+    return key.decode(errors="replace") if isinstance(key, bytes) else key
 
 
 _NO_BODY: Final = encode_sections(Sections())
@@ -299,12 +387,10 @@ def _part(carried: Mapping[str, Any], name: str) -> Mapping[Any, Any]:
 def _header(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
     header = _part(carried, "header")
     lives = envelope.time_to_live
-    values = {
-        **{name: header.get(name) for name in CARRIED_HEADER},
-        "ttl": None if lives is None else UInt(min(lives // _MILLISECOND, _LARGEST_TTL)),
-        "delivery_count": UInt(message.delivery_count),
-    }
-    return _section(HEADER, [_field(name, values[name]) for name in HEADER_FIELDS])
+    values = _fields(header, CARRIED_HEADER) if header else {}
+    values["ttl"] = None if lives is None else UInt(min(lives // _MILLISECOND, _LARGEST_TTL))
+    values["delivery_count"] = UInt(message.delivery_count)
+    return _section(HEADER, [values.get(name) for name in HEADER_FIELDS])
 
 
 def _annotations(
@@ -328,11 +414,30 @@ def _annotations(
         shown[_SCHEDULED] = envelope.scheduled_enqueue_time_utc
     if envelope.dead_letter_source is not None:
         shown[_DEADLETTER_SOURCE] = envelope.dead_letter_source
-    for key, value in _part(carried, "annotations").items():
-        shown[Symbol(key) if type(key) is str else key] = _amqp(value)
+    others = _part(carried, "annotations")
+    if others:
+        shown.update(_shown_annotations("message_annotations", others))
     return _section(MESSAGE_ANNOTATIONS, shown)
 
 
+def _shown_annotations(part: str, annotations: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return annotations that are not the broker's, as AMQP has them.
+
+    Raises:
+        TypeError: AMQP has no such key.
+        ValueError: AMQP cannot carry a key or a value.
+    """
+    found: dict[Any, Any] = {}
+    for key, value in annotations.items():
+        name = key if type(key) is Symbol else annotation_key(part, key)
+        if name not in _OWN:
+            found[name] = amqp_value(value)
+    return found
+
+
+_LOCK_TOKEN = Symbol("x-opt-lock-token")
+_TOKEN_ALONE: Final = _section(DELIVERY_ANNOTATIONS, {_LOCK_TOKEN: uuid.UUID(int=0)})[:-16]
+"""Delivery annotations of which a lock token is the only one, without its bytes at the end."""
 _ENQUEUED_TIME = Symbol("x-opt-enqueued-time")
 _SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
 _ENQUEUE_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
@@ -347,10 +452,12 @@ def _properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
     typed = _part(carried, "properties")
     values: dict[str, Any] = {field: getattr(envelope, name) for name, field in TEXTS.items()}
     for name in IDENTIFIERS:
-        values[name] = identifier_in(envelope, name) if name in typed else getattr(envelope, name)
-    for name in CARRIED_PROPERTIES:
-        values[name] = typed.get(name)
-    return _section(PROPERTIES, [_field(name, values[name]) for name in PROPERTIES_FIELDS])
+        values[name] = _identifier(identifier_in(envelope, name)) if name in typed else getattr(envelope, name)
+    if envelope.content_type is not None:
+        values["content_type"] = Symbol(envelope.content_type)
+    if typed:
+        values.update(_fields(typed, CARRIED_PROPERTIES))
+    return _section(PROPERTIES, [values.get(name) for name in PROPERTIES_FIELDS])
 
 
 def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
@@ -362,7 +469,7 @@ def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
     for key, value in (given or {}).items():
         name = key.decode() if isinstance(key, bytes) else key
         original = typed.get(name)
-        shown[name] = original if original is not None and plain_value(original) == value else _amqp(value)
+        shown[name] = original if original is not None and plain_value(original) == value else amqp_value(value)
     if envelope.dead_letter_reason is not None:
         shown[_REASON] = envelope.dead_letter_reason
     if envelope.dead_letter_error_description is not None:
@@ -376,50 +483,40 @@ def _encoded_body(message: ServiceBusReceivedMessage, envelope: Envelope) -> byt
         return _NO_BODY
     if envelope.body_type is not None:
         try:
-            value = decode_value(body)
-            if envelope.body_type == "sequence":
-                return encode_sections(Sections(sequences=[[_amqp(one) for one in part] for part in value]))
-            return encode_sections(Sections(value=_amqp(value)))
-        except (TypeError, ValueError):
+            return _encoded_value(decode_value(body), envelope.body_type)
+        except ValueError:
             # Of a foreign producer; the bytes are what there is.
             pass
     return _section(DATA, body)
 
 
-def _field(name: str, value: Any) -> Any:
-    kind = _KINDS.get(name)
-    return value if kind is None or value is None else kind(value)
+def _encoded_value(value: Any, body_type: str) -> bytes:
+    """Return a body that is no bytes.
+
+    Raises:
+        ValueError: The body is to be a sequence, and is none.
+    """
+    if body_type == "sequence" and not (isinstance(value, list) and all(isinstance(part, list) for part in value)):
+        raise ValueError(f"a body of sequences is {type(value).__name__}")
+    try:
+        return _value_sections(amqp_value(value), body_type)
+    except Exception:  # noqa: BLE001 - whatever is wrong with the value, its receiver gets the nearest one
+        return _value_sections(nearest_value(value), body_type)
 
 
-def _moment_field(value: Any) -> Any:
-    return Milliseconds(value) if isinstance(value, int) else value
+def _value_sections(value: Any, body_type: str) -> bytes:
+    return encode_sections(Sections(sequences=value) if body_type == "sequence" else Sections(value=value))
 
 
-def _identifier_field(value: Any) -> Any:
-    return ULong(value) if type(value) is int else value
+def _fields(given: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+    """Return those of some fields that have names like these, as AMQP has them.
+
+    Raises:
+        TypeError: AMQP has another type for a field.
+        ValueError: A value is out of the bounds of its field.
+    """
+    return {name: field_value(name, given[name]) for name in names if given.get(name) is not None}
 
 
-_KINDS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    "content_type": Symbol,
-    "content_encoding": Symbol,
-    "message_id": _identifier_field,
-    "correlation_id": _identifier_field,
-    "user_id": lambda value: value.encode() if isinstance(value, str) else value,
-    "creation_time": _moment_field,
-    "absolute_expiry_time": _moment_field,
-    "group_sequence": UInt,
-    "priority": UByte,
-}
-
-
-def _amqp(value: Any) -> Any:
-    """Return a stored value in a type that AMQP has."""
-    if isinstance(value, timedelta):
-        return Described(TIMESPAN, value // _MICROSECOND * 10)
-    if type(value) is int and value > _LARGEST_LONG:
-        return ULong(value)
-    if type(value) is list:
-        return [_amqp(one) for one in value]
-    if type(value) is dict:
-        return {_amqp(key): _amqp(one) for key, one in value.items()}
-    return value
+def _identifier(value: Any) -> Any:
+    return ULong(value) if isinstance(value, int) else value
