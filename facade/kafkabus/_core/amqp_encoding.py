@@ -79,7 +79,9 @@ def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
     if isinstance(value, Described):
         if value.descriptor == TIMESPAN:
             try:
-                return timedelta(microseconds=int(value.value) // _TICKS)
+                ticks = int(value.value)
+                # Towards zero, so that the longest duration is none that AMQP could not carry.
+                return timedelta(microseconds=ticks // _TICKS if ticks > 0 else -(-ticks // _TICKS))
             except (TypeError, OverflowError) as error:
                 raise ValueError(f"{value.value!r:.80} is no duration: {error}") from error
         return plain_value(value.value)

@@ -802,7 +802,22 @@ def as_message(message: object) -> ServiceBusMessage:
 
 
 def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
-    """Return a message with all that an AMQP message carries."""
+    """Return a message with all that an AMQP message carries.
+
+    Raises:
+        TypeError: A value is of a type that it cannot have.
+        ValueError: A value breaks a rule, or AMQP cannot carry it.
+    """
+    made = _unchecked(message)
+    if not isinstance(message, RawMessage):
+        _check_raw(made._envelope)
+        if message.body_type is not AmqpMessageBodyType.DATA:
+            check_value("the body", message.body)
+    return made
+
+
+def _unchecked(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
+    """Return a message with all that an AMQP message carries, although it may be none that could be sent."""
     if isinstance(message, RawMessage):
         whole: ServiceBusMessage = message.message
         return whole
@@ -811,7 +826,6 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
         made._own_body = b"".join(message.pieces())
     elif message.body is not None:
         made._own_body = encode_value(message.body).encode()
-        check_value("the body", message.body)
         made._envelope.body_type = message.body_type.value
     raw = made._as_raw()
     # Copies, so that later changes of the one message do not change the other.
@@ -820,7 +834,6 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
     raw.footer = dict(message.footer or {})
     raw.annotations = dict(message.annotations or {})
     raw.delivery_annotations = dict(message.delivery_annotations or {})
-    _check_raw(made._envelope)
     return made
 
 
@@ -955,7 +968,7 @@ def decoded_message(message: bytes) -> ServiceBusReceivedMessage:
         raise ValueError("message is empty: give the bytes of an encoded AMQP 1.0 message")
     try:
         sections = decode_sections(message)
-        return _DecodedMessage(sections, _from_amqp(annotated(sections)))
+        return _DecodedMessage(sections, _unchecked(annotated(sections)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"message is no AMQP 1.0 message that a ServiceBusMessage can be: {error}") from error
 

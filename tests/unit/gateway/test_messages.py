@@ -84,6 +84,7 @@ UNCARRIED = [
     ("delivery_annotations", section(0x71, {"größe": 1})),
     ("footer", section(FOOTER, {"größe": 1})),
     ("footer", section(FOOTER, {True: 1})),
+    ("application_properties", section(0x74, {b"x": 1})),
 ]
 """What a client of AMQP may say that no message can be, with the name of the part."""
 

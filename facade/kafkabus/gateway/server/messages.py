@@ -230,8 +230,15 @@ def _check_identifiers(envelope: Envelope) -> None:
 
 
 def _application_properties(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
-    """Return application properties as they are stored, and those of them whose types would be lost."""
+    """Return application properties as they are stored, and those of them whose types would be lost.
+
+    Raises:
+        TypeError: A name is no text.
+    """
     typed = {name: value for name, value in given.items() if type(value) not in _PLAIN}
+    for name in given:
+        if not isinstance(name, str):
+            raise TypeError(f"a key of application_properties is {type(name).__name__}: use text")
     own = dict(given)
     for name, value in typed.items():
         own[name] = plain_value(value)
@@ -469,12 +476,18 @@ def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
     for key, value in (given or {}).items():
         name = key.decode() if isinstance(key, bytes) else key
         original = typed.get(name)
-        shown[name] = original if original is not None and plain_value(original) == value else amqp_value(value)
+        shown[name] = original if original is not None and _stands_for(original, value) else amqp_value(value)
     if envelope.dead_letter_reason is not None:
         shown[_REASON] = envelope.dead_letter_reason
     if envelope.dead_letter_error_description is not None:
         shown[_DESCRIPTION] = envelope.dead_letter_error_description
     return _section(APPLICATION_PROPERTIES, shown)
+
+
+def _stands_for(original: Any, value: Any) -> bool:
+    """Return whether a value of a property is that of a type of AMQP; no NaN equals another."""
+    plain = plain_value(original)
+    return bool(plain == value or (plain != plain and value != value))  # noqa: PLR0124 - only NaN differs from itself
 
 
 def _encoded_body(message: ServiceBusReceivedMessage, envelope: Envelope) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -189,10 +190,14 @@ def _dead_letter(error: object) -> Settlement:
 def _change(message: ServiceBusReceivedMessage, changes: Mapping[str, Any]) -> None:
     """Change application properties of a message that is about to be copied."""
     place, (key, value, headers), stamp = StoredRecord.of(message._record)
-    known = next((content for name, content in headers if name == APPLICATION_PROPERTIES and content), b"{}")
     changed: dict[str | bytes, Any] = {}
-    changed.update(decode_properties(known))
+    others: list[tuple[str, bytes | None]] = []
+    for name, content in headers:
+        if name == APPLICATION_PROPERTIES and content is not None:
+            with suppress(ValueError):  # Of a plain producer; what does not parse stays a header of its own.
+                changed = dict[str | bytes, Any](decode_properties(content).items())
+                continue
+        others.append((name, content))
     changed.update({name: plain_value(one) for name, one in changes.items()})
-    others = [one for one in headers if one[0] != APPLICATION_PROPERTIES]
     text = encode_properties(changed).encode()
     message._record = StoredRecord(place, (key, value, [*others, (APPLICATION_PROPERTIES, text)]), stamp)
