@@ -21,6 +21,7 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafkabus_mapping import headers as h
+from kafkabus_mapping.amqp.carrying import LONGEST_TIMESPAN
 from kafkabus_mapping.codec import MAX_IDENTIFIER
 from kafkabus_mapping.properties import EXACT_IN_JSON
 from kafkabus_spark.columns import (
@@ -40,6 +41,7 @@ from kafkabus_spark.kafka import HEADERS_TYPE
 
 BODY: Final = "body"
 MESSAGE_ID, SESSION_ID, PARTITION_KEY, BODY_TYPE = "message_id", "session_id", "partition_key", "body_type"
+CONTENT_TYPE: Final = "content_type"
 TEXTS: Final = (
     *(MESSAGE_ID, SESSION_ID, PARTITION_KEY, "correlation_id", "subject", "content_type", "to", "reply_to"),
     *("reply_to_session_id", BODY_TYPE),
@@ -412,6 +414,7 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
             said = _said(f"{name} has ", length, f" characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
             # To count characters takes longer.
             found.append(((F.octet_length(text) > MAX_IDENTIFIER) & (length > MAX_IDENTIFIER), said))
+    found += _problems_of_amqp(types)
     if {SESSION_ID, PARTITION_KEY} <= types.keys():
         session, key = F.col(SESSION_ID), F.col(PARTITION_KEY)
         said = _said(PARTITION_KEY + " '", key, "' differs from session_id '", session, "': ", _ALIKE)
@@ -438,6 +441,35 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
     return found
 
 
+def _problems_of_amqp(types: Mapping[str, T.DataType]) -> list[tuple[Column, Column]]:
+    """Return the rules that AMQP has for the values of a message."""
+    found: list[tuple[Column, Column]] = []
+    if CONTENT_TYPE in types:
+        content_type = F.col(CONTENT_TYPE)
+        said = _said(CONTENT_TYPE + " is '", content_type, "': ", _ASCII_ONLY)
+        found.append((F.length(content_type) != F.octet_length(content_type), said))
+    if PROPERTIES in types and _may_have_durations(types[PROPERTIES]):
+        longest = _longest_duration(types[PROPERTIES])
+        said = _said(f"{PROPERTIES} has a duration of ", longest, f" us: the longest of AMQP has {LONGEST_TIMESPAN}")
+        found.append((longest > LONGEST_TIMESPAN, said))
+    return found
+
+
+def _may_have_durations(kind: T.DataType) -> bool:
+    """Return whether there are intervals among application properties."""
+    values = [kind.valueType] if isinstance(kind, T.MapType) else [field.dataType for field in _fields(kind)]
+    return any(isinstance(value, T.DayTimeIntervalType) for value in values)
+
+
+def _longest_duration(kind: T.DataType) -> Column:
+    """Return the length of the longest interval among application properties, in microseconds; null if there is none."""
+    if isinstance(kind, T.MapType):
+        return F.array_max(F.transform(F.map_values(PROPERTIES), lambda value: F.abs(microseconds(value))))
+    names = [field.name for field in _fields(kind) if isinstance(field.dataType, T.DayTimeIntervalType)]
+    lengths = [F.abs(microseconds(F.col(PROPERTIES)[name])) for name in names]
+    return F.greatest(F.lit(None).cast("bigint"), F.lit(None).cast("bigint"), *lengths)
+
+
 def _texts_of_properties(kind: T.DataType) -> list[Column]:
     """Return the texts of application properties; names and values of a map as one text."""
     if not isinstance(kind, T.MapType):
@@ -451,6 +483,7 @@ def _too_large(rules: Rules) -> str:
     return f" bytes, properties included: {rules.name!r} takes messages of {rules.max_message_bytes}; make it smaller"
 
 
+_ASCII_ONLY: Final = "AMQP carries it in ASCII only; percent-encode the other characters"
 _ALIKE: Final = "a session's messages share one partition; set both alike, or leave partition_key unset"
 _NOT_PROPERTIES: Final = "this is no JSON object of texts, numbers, booleans, nulls and tagged values"
 

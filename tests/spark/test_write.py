@@ -260,6 +260,11 @@ BROKEN = {
         "map('a', 'b', 'c', CAST(x'ff' AS string)) AS application_properties",
         "application_properties has a text whose bytes are not UTF-8: give it as binary",
     ),
+    "ascii": ("'größe' AS content_type", "content_type is 'größe': AMQP carries it in ASCII only"),
+    "duration": (
+        "map('a', INTERVAL '10675200' DAY TO SECOND) AS application_properties",
+        "application_properties has a duration of 922337280000000000 us: the longest of AMQP has 922337203685477580",
+    ),
     "size": ("repeat('ü', 140000) AS subject", "it has 2800.. bytes, properties included: .* takes messages of 262144"),
 }
 """Columns that break a rule, and what is said of them."""
@@ -276,9 +281,12 @@ def test_rows_that_break_a_rule_go_aside_with_what_is_wrong(runtime: RunningName
             (bytes(row["body"]).decode(), row["problem"]) for row in rejected.select("body", "problem").collect()
         )
 
-    # A time to live is an interval in one of the frames, and a number in the other; JSON is of account if there is no map.
+    # A column has one type in a frame: a time to live is an interval or a number, properties are texts or intervals. JSON is of
+    # account if there is no map.
     apart = {name: columns for name, (columns, _) in BROKEN.items() if name in {"long", "words"}}
-    for several in ({name: columns for name, (columns, _) in BROKEN.items() if name not in apart}, apart):
+    durations = {name: columns for name, (columns, _) in BROKEN.items() if name == "duration"}
+    rest = {name: columns for name, (columns, _) in BROKEN.items() if name not in {*apart, *durations}}
+    for several in (rest, apart, durations):
         messages = spark.sql("SELECT CAST('good' AS binary) AS body")
         for name, columns in several.items():
             broken = spark.sql(f"SELECT CAST('{name}' AS binary) AS body, {columns}")
@@ -288,7 +296,7 @@ def test_rows_that_break_a_rule_go_aside_with_what_is_wrong(runtime: RunningName
     for name, problem in aside:
         assert re.search(BROKEN[name][1], problem), problem
     records = stored(runtime.bootstrap_servers, topic_name("tests", EntityPath(queue)), 1)
-    assert [record.value for record in records] == [b"good"] * 2
+    assert [record.value for record in records] == [b"good"] * 3
 
 
 def test_rows_that_break_a_rule_are_named_and_nothing_is_sent(runtime: RunningNamespace, spark: SparkSession) -> None:

@@ -1,4 +1,4 @@
-"""What an AMQP message can carry, and what stands for a value that it cannot.
+"""The rules of AMQP for the values of a message, and substitutes for values that break them.
 
 Senders refuse such a value by its name: ``amqp_value``, ``field_value`` and ``annotation_key`` raise for it. Records hold some
 nevertheless, because plain Kafka producers and earlier versions wrote them. Receivers get what stands for it, from
@@ -39,6 +39,8 @@ TIMESPAN: Final = Symbol("com.microsoft:timespan")
 LARGEST_LONG: Final = (1 << 63) - 1
 LARGEST_ULONG: Final = (1 << 64) - 1
 LARGEST_UINT: Final = (1 << 32) - 1
+LONGEST_TIMESPAN: Final = LARGEST_LONG // 10
+"""The longest duration that AMQP can carry, in microseconds."""
 _SMALLEST_LONG: Final = -(1 << 63)
 _TICKS: Final = 10
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -236,7 +238,7 @@ def check_annotations(part: str, annotations: Mapping[Any, Any]) -> None:
         annotation_key(part, key)
 
 
-# What stands for a value that AMQP cannot carry.
+# Substitutes for values that AMQP cannot carry.
 
 
 def nearest_value(value: Any, depth: int = 0) -> Any:

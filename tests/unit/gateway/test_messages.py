@@ -1,4 +1,4 @@
-"""Each message that the gateway accepts can be delivered; so can each record, whoever wrote it."""
+"""Each message that the gateway accepts can be delivered; so can each record of any producer."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ UNCARRIED = [
     ("footer", section(FOOTER, {True: 1})),
     ("application_properties", section(0x74, {b"x": 1})),
 ]
-"""What a client of AMQP may say that no message can be, with the name of the part."""
+"""Sections that a client of AMQP may say and no message can have, with the names of the parts that are wrong."""
 
 
 @pytest.mark.parametrize(("name", "wrong"), UNCARRIED)
@@ -176,7 +176,7 @@ def test_the_largest_values_are_carried(value: Any) -> None:
         assert shown == value
 
 
-# What came by other ways.
+# Records that came by other ways.
 
 
 def test_symbols_of_a_plain_producer_are_percent_encoded() -> None:
@@ -246,7 +246,7 @@ def test_values_of_a_plain_producer_are_clamped_or_text() -> None:
 
 
 def test_a_body_of_a_plain_producer_is_carried_as_far_as_amqp_can() -> None:
-    """What is JSON stays a value; else its bytes are what there is."""
+    """A value stays a value if it is JSON; else receivers get its bytes."""
     sections = delivered([(h.BODY_TYPE, b"value")], b'[{"int": "36893488147419103232"}, {"char": "ab"}]')
     assert sections.value == ["36893488147419103232", "ab"]
     for body in (b"no JSON", b'{"decimal": 9999999999999}', b'{"map": [[[1], 2]]}', b"[" * 5000):
