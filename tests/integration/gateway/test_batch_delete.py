@@ -12,12 +12,12 @@ import pytest
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Modified
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.receivers import SESSION_FILTER
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from tests.amqp_client import AmqpClient
-from tests.integration.gateway.test_nodes import message, operation, received
+from tests.integration.gateway.conversation import message, operation, received
 
 DELETE = "batch-delete-messages"
 

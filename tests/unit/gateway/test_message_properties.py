@@ -19,7 +19,7 @@ from kafkabus._core.raw_message import OF_THE_BROKER, PARTITION_KEY, SCHEDULED, 
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
-from kafkabus.gateway.server.messages import incoming, stored
+from kafkabus.gateway.server.messages import ShownLock, incoming, stored
 from kafkabus_mapping.amqp.carrying import amqp_value, annotation_key, field_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections
 from kafkabus_mapping.amqp.types import Milliseconds, Symbol, UByte, UInt, ULong, encode
@@ -30,7 +30,6 @@ from tests.odd_messages import NUMBER, payload, record, sdk_message
 
 CHANCES = st.integers(0, 1 << 32).map(random.Random)
 """Seeds: the messages are too large for Hypothesis to make each decision."""
-TOKEN = UUID(int=7)
 _TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "durable": (bool,),
     "priority": (UByte,),
@@ -69,9 +68,9 @@ def read_by_all(message: ServiceBusReceivedMessage) -> Sections:
         getattr(message, name)
     repr(message)
     again = copy.copy(message)  # By the means of pickling.
-    encoded = stored(again, token=TOKEN)
+    encoded = stored(again, ShownLock.OF_REQUEST)
     sections = decode_sections(stored(message))
-    assert decode_sections(encoded).delivery_annotations[Symbol("x-opt-lock-token")] == TOKEN
+    assert decode_sections(encoded).delivery_annotations[Symbol("x-opt-lock-token")] == message.lock_token
     for fields in (sections.header, sections.properties):
         for name, value in fields.items():
             moment = name in {"creation_time", "absolute_expiry_time"}
@@ -85,7 +84,7 @@ def read_by_all(message: ServiceBusReceivedMessage) -> Sections:
     assert raw.body_type is message.body_type
     assert (b"".join(body) if raw.body_type is AmqpMessageBodyType.DATA else body) is not NotImplemented
     shown = ServiceBusReceivedMessage.from_bytes(encoded)
-    assert (shown.sequence_number, shown.lock_token) == (5, TOKEN)
+    assert (shown.sequence_number, shown.lock_token) == (5, message.lock_token)
     return sections
 
 
