@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import ssl
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from kafkabus._runtime import http_server
+from kafkabus._runtime.http_connections import ConnectionLimits, RequestLimit, network_of
 from kafkabus._runtime.http_server import HttpServer
 from tests.certificates import Authority
 
+PATIENCE = 20.0
+HALF = b"GET / HTTP/1.1\r\nHost:"
 REQUEST = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 PIECE, PIECES = b"x" * (1 << 20), 64
 
@@ -48,7 +53,7 @@ async def test_an_idle_connection_does_not_delay_the_end(tmp_path: Path, caplog:
     tls.load_cert_chain(authority.certify("server").both)
     trusting = ssl.create_default_context(cafile=str(authority.file))
     with caplog.at_level(logging.WARNING, "uvicorn.error"):
-        async with HttpServer(answering(0), "127.0.0.1", 0, tls=tls, lifespan="off", http="h11") as server:
+        async with HttpServer(answering(0), "127.0.0.1", 0, tls=tls, lifespan="off") as server:
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port, ssl=trusting)
             writer.write(REQUEST)
             await reader.readuntil(b"\r\n\r\n")
@@ -60,10 +65,151 @@ async def test_an_idle_connection_does_not_delay_the_end(tmp_path: Path, caplog:
 
 async def test_a_client_that_does_not_read_does_not_outlive_the_server() -> None:
     """Its connection is closed, once it had the second that all requests have."""
-    server = HttpServer(answering(PIECES), "127.0.0.1", 0, lifespan="off", http="h11")
+    server = HttpServer(answering(PIECES), "127.0.0.1", 0, lifespan="off")
     async with server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
         writer.write(REQUEST)
         await reader.readuntil(b"\r\n\r\n")
     assert server._server.server_state.connections == set()
     writer.transport.abort()
+
+
+class Client:
+    """A client's socket.
+
+    Args:
+        reader: Reads.
+        writer: Writes.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    async def connected(cls, port: int, source: str = "127.0.0.1") -> Client:
+        """Return a client that is connected from an address."""
+        return cls(*await asyncio.open_connection("127.0.0.1", port, local_addr=(source, 0)))
+
+    async def answer(self, data: bytes = REQUEST) -> bytes:
+        """Send bytes; return the head of the answer."""
+        self.writer.write(data)
+        return await asyncio.wait_for(self.reader.readuntil(b"\r\n\r\n"), PATIENCE)
+
+    async def until_closed(self) -> None:
+        """Wait until the server has closed the connection."""
+        with contextlib.suppress(ConnectionError):
+            await asyncio.wait_for(self.reader.read(), PATIENCE)
+        self.writer.transport.abort()
+
+
+async def test_a_head_that_does_not_come_ends_a_connection() -> None:
+    """Neither of the first request, nor of a later one; a byte now and then does not help."""
+    limits = ConnectionLimits(head_within=0.1)
+    async with HttpServer(answering(0), "127.0.0.1", 0, lifespan="off", limits=limits) as server:
+        silent, half, again = [await Client.connected(server.port) for _ in range(3)]
+        half.writer.write(HALF)
+        assert b"200" in await again.answer()
+        again.writer.write(HALF)
+        for client in (silent, half, again):
+            await client.until_closed()
+
+
+async def test_a_connection_without_a_request_is_kept_for_the_next() -> None:
+    """The time for a head begins with its first byte."""
+    limits = ConnectionLimits(head_within=0.05)
+    async with HttpServer(answering(0), "127.0.0.1", 0, lifespan="off", limits=limits) as server:
+        kept, silent = await Client.connected(server.port), await Client.connected(server.port)
+        await kept.answer()
+        await silent.until_closed()
+        assert b"200" in await kept.answer()
+        kept.writer.transport.abort()
+
+
+async def test_an_address_has_a_share_of_the_connections() -> None:
+    """One more ends its oldest without a request; one too many of all ends one of the address that has most."""
+    limits = ConnectionLimits(total=4, by_address=3)
+    async with HttpServer(answering(0), "127.0.0.1", 0, lifespan="off", limits=limits) as server:
+        other = await Client.connected(server.port, "127.0.0.2")
+        half = [await Client.connected(server.port) for _ in range(5)]
+        assert b"200" in await half[-1].answer()
+        for client in half[:2]:
+            await client.until_closed()
+        third = await Client.connected(server.port, "127.0.0.3")
+        assert b"200" in await third.answer()
+        await half[2].until_closed()
+        assert b"200" in await other.answer()
+        for client in (other, third, *half[3:]):
+            client.writer.transport.abort()
+
+
+async def test_requests_beyond_the_most_are_refused_but_for_those_that_are_spared() -> None:
+    """As those for the health are."""
+    going_on = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/slow":
+            await going_on.wait()
+        await answering(0)(scope, receive, send)
+
+    def limited(most: int, by_address: int) -> HttpServer:
+        spared = RequestLimit(app, most, by_address, lambda scope: scope["path"] == "/health")
+        return HttpServer(spared, "127.0.0.1", 0, lifespan="off")
+
+    for most, by_address, other_status in ((1, 1, b"503"), (9, 1, b"200")):
+        going_on.clear()
+        async with limited(most, by_address) as server:
+            slow, health = await Client.connected(server.port), await Client.connected(server.port)
+            answer = asyncio.create_task(slow.answer(b"GET /slow HTTP/1.1\r\nHost: a\r\n\r\n"))
+            assert b"200" in await health.answer(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+            one, other = await Client.connected(server.port), await Client.connected(server.port, "127.0.0.2")
+            assert b"503" in await one.answer()
+            assert other_status in await other.answer()
+            going_on.set()
+            assert b"200" in await answer
+            assert b"200" in await health.answer()
+            for client in (slow, health, one, other):
+                client.writer.transport.abort()
+
+
+async def test_a_client_that_does_not_read_is_cut_off() -> None:
+    """The application, which waits for it, goes on."""
+    over = asyncio.Event()
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await answering(PIECES)(scope, receive, send)
+        over.set()
+
+    limits = ConnectionLimits(read_within=0.1)
+    async with HttpServer(app, "127.0.0.1", 0, lifespan="off", limits=limits) as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        await asyncio.wait_for(over.wait(), PATIENCE)
+        assert server._server.server_state.connections == set()
+        writer.transport.abort()
+
+
+async def test_a_client_that_does_not_agree_on_tls_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would count nowhere."""
+    monkeypatch.setattr(http_server, "TLS_WITHIN", 0.1)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(Authority(tmp_path).certify("server").both)
+    async with HttpServer(answering(0), "127.0.0.1", 0, tls=tls, lifespan="off") as server:
+        await (await Client.connected(server.port)).until_closed()
+
+
+@pytest.mark.parametrize(
+    ("client", "network"),
+    [
+        (("10.0.0.1", 1), "10.0.0.1"),
+        (("::ffff:10.0.0.1", 1, 0, 0), "10.0.0.1"),
+        (("2001:db8::1:2", 1, 0, 0), "2001:db8::/64"),
+        (("fe80::1%eth0", 1, 0, 2), "fe80::/64"),
+        (None, ""),
+        ("/run/socket", ""),
+    ],
+)
+def test_a_client_counts_by_its_network(client: object, network: str) -> None:
+    """In IPv6, a client has a network of addresses."""
+    assert network_of(client) == network

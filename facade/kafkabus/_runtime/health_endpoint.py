@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from operator import attrgetter
 from types import TracebackType
 from typing import Protocol
 
@@ -13,15 +11,17 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from typing_extensions import Self, override
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from typing_extensions import Self
 
+from kafkabus._runtime.http_connections import ConnectionLimits
 from kafkabus._runtime.http_server import HttpServer
 
 LONGEST = 30.0
 """For how long, in seconds, a connection stays open, however slow its client is; each serves one request."""
 CONNECTIONS = 64
 """How many connections are open at a time; a further one ends the oldest, whose client probably hangs."""
+BY_ADDRESS = 32
+"""How many of them come from one address."""
 
 
 class Metrics(Protocol):
@@ -78,8 +78,8 @@ class HealthEndpoint:
             port,
             # A client that keeps its connection would be cut off in the middle of a later request.
             headers=[("connection", "close")],
-            http=_Connection,
             lifespan="off",
+            limits=ConnectionLimits(total=CONNECTIONS, by_address=BY_ADDRESS, longest=LONGEST),
         )
 
     async def __aenter__(self) -> Self:
@@ -116,23 +116,3 @@ class HealthEndpoint:
         page, content_type = await self._metrics.page(request.headers.get("accept", ""), compressed=compressed)
         headers = {"content-type": content_type}
         return Response(page, headers=headers | {"content-encoding": "gzip"} if compressed else headers)
-
-
-class _Connection(H11Protocol):
-    """A connection that ends after a time, whatever its client does.
-
-    Attributes:
-        opened_at: When it was opened, on the event loop's clock.
-    """
-
-    opened_at = 0.0
-
-    @override
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as the original declares it
-        """Begin to serve, and set the end."""
-        super().connection_made(transport)
-        self.opened_at = self.loop.time()
-        self.loop.call_later(LONGEST, transport.abort)
-        others: list[_Connection] = [one for one in self.connections if isinstance(one, _Connection)]
-        if len(others) > CONNECTIONS:
-            min(others, key=attrgetter("opened_at")).transport.abort()

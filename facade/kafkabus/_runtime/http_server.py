@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Generator
+from functools import partial
 from ssl import SSLContext
 from types import TracebackType
 from typing import Any
@@ -13,7 +14,8 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 from typing_extensions import Self, override
-from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from kafkabus._runtime.http_connections import TLS_WITHIN, ConnectionLimits, HttpConnection, OpenConnections
 
 GRACE = 1
 """For how long, in seconds, requests may go on when the server ends."""
@@ -28,6 +30,7 @@ class HttpServer:
         port: The port; 0 for a free one.
         tls: The certificate to serve TLS with; None for plain HTTP.
         share_port: Whether other processes listen on the port as well.
+        limits: Bounds of the connections.
         **options: Options of uvicorn.
 
     Attributes:
@@ -43,6 +46,7 @@ class HttpServer:
         *,
         tls: SSLContext | None = None,
         share_port: bool = False,
+        limits: ConnectionLimits | None = None,
         **options: Any,
     ) -> None:
         self.port = port
@@ -55,6 +59,7 @@ class HttpServer:
                 tls,
                 access_log=False,
                 date_header=False,
+                http=partial(HttpConnection, connections=OpenConnections(limits or ConnectionLimits())),
                 log_config=None,
                 loop="none",
                 proxy_headers=False,
@@ -134,11 +139,37 @@ class _Server(uvicorn.Server):
         yield
 
     @override
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to serve; the original leaves a client a minute to agree on TLS."""
+        await self.lifespan.startup()
+        if self.lifespan.should_exit:
+            self.should_exit = True
+            self._ended.set()
+            return
+        loop, config = asyncio.get_running_loop(), self.config
+        within = None if config.ssl is None else TLS_WITHIN
+        self.servers = [
+            await loop.create_server(
+                self._connection, sock=one, ssl=config.ssl, ssl_handshake_timeout=within, backlog=config.backlog
+            )
+            for one in sockets or ()
+        ]
+        self.started = True
+
+    def _connection(self) -> asyncio.Protocol:
+        # uvicorn's annotation leaves out what it calls the class with.
+        create: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = create(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+    @override
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End, and close what is still open: the original leaves a connection whose client does not end its request."""
         for connection in list(self.server_state.connections):
             # A client that keeps an idle connection does not answer the end of TLS, for which the original would wait.
-            if isinstance(connection, H11Protocol) and _is_idle(connection):
+            if isinstance(connection, HttpConnection) and connection.is_idle:
                 connection.transport.abort()
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
@@ -150,10 +181,3 @@ class _Server(uvicorn.Server):
         """Wait for the end; the original looks ten times a second, and sets the headers of all answers meanwhile."""
         self.server_state.default_headers = self.config.encoded_headers
         await self._ended.wait()
-
-
-def _is_idle(connection: H11Protocol) -> bool:
-    """Return whether a connection serves no request, and its client has all of the last answer."""
-    # uvicorn's annotation leaves out that there is no cycle before the first request.
-    cycle = getattr(connection, "cycle", None)
-    return (cycle is None or cycle.response_complete) and not connection.transport.get_write_buffer_size()

@@ -9,6 +9,7 @@ import ssl
 import threading
 import time
 import uuid
+from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -39,9 +40,11 @@ from azure.servicebus.management import (
 )
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._runtime.http_connections import ConnectionLimits
 from kafkabus.embedded import RunningNamespace
 from kafkabus.gateway import attempts
 from kafkabus.gateway.administration import app, create_app, serve
+from kafkabus.gateway.administration import server as server_module
 from kafkabus.gateway.claims import Policies, Policy, Right
 from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrationClient
 from kafkabus.testing import InMemoryNamespace
@@ -642,6 +645,38 @@ def test_a_namespace_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Mo
         for path in ("/q", "/$Resources/Queues", "/$namespaceinfo"):
             status, text = opened.ask("GET", path)
             assert (status, fromstring(text).findtext("Code")) == (503, "503")  # noqa: S314 - our own
+
+
+async def test_health_is_answered_under_any_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While more requests than may are half open, and while as many as may are served."""
+    monkeypatch.setattr(server_module, "REQUESTS", 2)
+    half = b"PUT /q HTTP/1.1\r\nHost: a\r\nAuthorization: SharedAccessSignature sr=q&sig=a&se=9999999999&skn=a\r\n"
+    health = b"GET /health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    with InMemoryNamespace("tests") as namespace:
+        limits = ConnectionLimits(total=6, by_address=4)
+        async with serve(create_app(namespace.connection_string), "127.0.0.1", 0, limits=limits) as server:
+
+            async def ask(request: bytes, source: str = "127.0.0.1") -> tuple[StreamReader, StreamWriter]:
+                reader, writer = await asyncio.open_connection("127.0.0.1", server.port, local_addr=(source, 0))
+                writer.write(request)
+                return reader, writer
+
+            async def status(request: bytes) -> bytes:
+                reader, writer = await ask(request)
+                line = await asyncio.wait_for(reader.readline(), 20)
+                writer.transport.abort()
+                return line.split()[1]
+
+            hanging = [await ask(half) for _ in range(20)] + [await ask(half, "127.0.0.2") for _ in range(20)]
+            assert await status(health) == b"200"
+            begun = [await ask(half + b"Expect: 100-continue\r\nContent-Length: 9\r\n\r\n") for _ in range(2)]
+            for reader, _ in begun:
+                # The application waits for the body.
+                assert b"100" in await asyncio.wait_for(reader.readline(), 20)
+            assert await status(b"GET /q HTTP/1.1\r\nHost: a\r\n\r\n") == b"503"
+            assert await status(health) == b"200"
+            for _, writer in hanging + begun:
+                writer.transport.abort()
 
 
 async def test_processes_share_a_port(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Scope
 
 from kafkabus._core.exceptions import ServiceBusError, ServiceBusServerBusyError
 from kafkabus._runtime.log_format import shown_error, shown_name
@@ -96,6 +97,18 @@ def create_app(connection: str, policies: Policies | None = None) -> Starlette:
     )
 
 
+def is_for_health(scope: Scope) -> bool:
+    """Return whether a request is for the health of the gateway.
+
+    An entity may have this name; clients of the administration send the version of their API.
+    """
+    return (
+        scope["path"] == HEALTH
+        and scope["method"] in {"GET", "HEAD"}
+        and b"api-version" not in bytes(scope["query_string"])
+    )
+
+
 class _Service:
     """Answers requests.
 
@@ -107,15 +120,11 @@ class _Service:
     def __init__(self, client: ServiceBusAdministrationClient, policies: Policies | None) -> None:
         self._client = client
         self._policies = policies
+        self._looking: asyncio.Task[bool] | None = None
 
     async def answer(self, request: Request) -> Response:
         """Answer a request, also with an error."""
-        # An entity may have this name; clients of the administration send the version of their API.
-        if (
-            request.url.path == HEALTH
-            and request.method in {"GET", "HEAD"}
-            and "api-version" not in request.query_params
-        ):
+        if is_for_health(request.scope):
             return await self._health()
         try:
             response = await self._answered(request)
@@ -183,15 +192,22 @@ class _Service:
             self._authorize(request, supplement, destination, Right.SEND)
 
     async def _health(self) -> Response:
-        """Answer whether the namespace can be read."""
+        """Answer whether the namespace can be read; all requests at a time share one look."""
+        if self._looking is None or self._looking.done():
+            self._looking = asyncio.create_task(self._is_healthy())
+        if await asyncio.shield(self._looking):
+            return JSONResponse({"status": "healthy"})
+        return JSONResponse({"status": "unhealthy"}, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    async def _is_healthy(self) -> bool:
         try:
             await asyncio.wait_for(self._client.get_namespace_properties(), HEALTH_WITHIN)
         except (ServiceBusError, asyncio.TimeoutError) as error:
             LOGGER.warning(
                 "administration_unhealthy error=%s", shown_error(error) or f"no answer within {HEALTH_WITHIN:.0f} s"
             )
-            return JSONResponse({"status": "unhealthy"}, HTTPStatus.SERVICE_UNAVAILABLE)
-        return JSONResponse({"status": "healthy"})
+            return False
+        return True
 
 
 async def _read(request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:
