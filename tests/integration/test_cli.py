@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,6 +21,7 @@ import redis
 from kafkabus._ledger.keys import upkeep_key
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
+from tests.ports import free_ports
 from tests.processes import run_command
 
 if TYPE_CHECKING:
@@ -355,13 +357,19 @@ def test_up_stays_until_it_is_told_to_stop(namespace: Namespace, tmp_path: Path)
     """In the foreground its first line is the connection string; Ctrl-C stops Kafka and Redis before it ends."""
     entities = tmp_path / "entities.json"
     entities.write_text('{"UserConfig": {"Namespaces": [{"Name": "fore", "Queues": [{"Name": "orders"}]}]}}')
-    up = namespace.start("up", "--data", str(tmp_path), "--namespace", "fore", "--entities", str(entities))
+    policies = tmp_path / "policies.toml"
+    policies.write_text('[[policies]]\nname = "all"\nprimary-key = "a-key-of-a-test"\nrights = ["Manage"]\n')
+    http, *_ = free_ports(1)
+    options = ("--entities", str(entities), "--policies", str(policies), "--http-port", str(http))
+    up = namespace.start("up", "--data", str(tmp_path), "--namespace", "fore", *options)
     assert up.stdout is not None
     assert up.stdout.readline().startswith("Endpoint=sb://fore.localhost/;")
     running = namespace.json("status", "--data", str(tmp_path))
     pid = running["pid"]
     assert "orders" in namespace.run("-c", running["connection_string"], "queue", "list").stdout
     assert "already" in namespace.run("up", "--data", str(tmp_path), code=1).stderr
+    assert "SharedAccessKeyName=<policy>" in running["amqp_connection_string"]
+    assert status_without_key(http) == 401
 
     up.send_signal(signal.SIGINT)
     rest, told = up.communicate(timeout=PATIENCE_S)
@@ -371,13 +379,44 @@ def test_up_stays_until_it_is_told_to_stop(namespace: Namespace, tmp_path: Path)
     assert not runs(pid)
 
 
+def status_without_key(port: int) -> int:
+    """Return the administration's answer to a request without a key; wait until it listens."""
+    deadline = time.monotonic() + PATIENCE_S
+    while True:
+        connection = HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        try:
+            connection.request("GET", "/$Resources/Queues")
+            return connection.getresponse().status
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        finally:
+            connection.close()
+
+
+def test_policies_need_a_gateway(namespace: Namespace, tmp_path: Path) -> None:
+    """And a file that can be read; nothing is started otherwise."""
+    file = tmp_path / "policies.toml"
+    file.write_text("[[policies]]\n")
+    arguments = ("up", "--data", str(tmp_path / "data"), "--policies", str(file))
+    assert "there is no gateway" in namespace.run(*arguments, "--amqp-port", "off", code=2).stderr
+    assert "policies.toml" in namespace.run(*arguments, code=1).stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path) -> None:
-    """A client that waits for the namespace is told that another command stopped it."""
-    up = namespace.start("up", "--data", str(tmp_path))
+    """A client that waits for the namespace is told that another command stopped it; addresses that are open are named."""
+    kafka, redis, amqp, http = free_ports(4)
+    ports = ("--redis-port", str(redis), "--amqp-port", str(amqp), "--http-port", str(http))
+    up = namespace.start("up", "--data", str(tmp_path), "--listener", f"{kafka}=localhost", *ports)
     assert up.stdout is not None
     assert up.stdout.readline().startswith("Endpoint=")
     assert "Stopped" in namespace.run("down", "--data", str(tmp_path)).stderr
-    assert "Stopped by another command." in up.communicate(timeout=PATIENCE_S)[1]
+    told = up.communicate(timeout=PATIENCE_S)[1]
+    assert "Stopped by another command." in told
+    [warning] = [line for line in told.splitlines() if line.startswith("Warning:")]
+    for port, name in ((amqp, "AMQP"), (http, "administration"), (kafka, "Kafka")):
+        assert f"0.0.0.0:{port} ({name})" in warning
     assert up.returncode == 0
 
 

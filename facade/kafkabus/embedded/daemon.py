@@ -36,6 +36,8 @@ class RunningNamespace:
         data: The data folder.
         elsewhere: The connection strings for clients elsewhere, one for each listener.
         amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
+        unchecked: The addresses that other machines may use without a key, of the gateway and of Kafka; empty if the gateway
+            checks keys, or there is none.
     """
 
     connection_string: str = field(repr=False)
@@ -46,6 +48,7 @@ class RunningNamespace:
     data: Path
     elsewhere: tuple[str, ...] = field(default=(), repr=False)
     amqp: str = ""
+    unchecked: tuple[str, ...] = ()
 
 
 def up(
@@ -75,7 +78,8 @@ def up(
 
     Raises:
         EmbeddedRuntimeError: The servers cannot be started, or the folder is in use with another
-            number of brokers or other listeners, by another namespace, or by a runtime that ends with its program.
+            number of brokers, other listeners or other policies, by another namespace, or by a runtime that ends with its
+            program.
             A start that fails or is interrupted leaves no process behind.
     """
     check_request(brokers, namespace)
@@ -87,7 +91,7 @@ def up(
             _start(data, brokers, namespace, startup_timeout, exposure, gateway, on_progress)
         else:
             time.sleep(_POLL_S)
-    _check_same(state, brokers, namespace, exposure)
+    _check_same(state, brokers, namespace, exposure, gateway)
     return _running(state)
 
 
@@ -158,7 +162,7 @@ def _start(
         link.release()
 
 
-def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure) -> None:
+def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure, gateway: GatewayPorts | None) -> None:
     if not state.detached:
         raise EmbeddedRuntimeError(
             f"A program with a runtime of its own uses {state.data}, and what runs there ends with "
@@ -175,6 +179,12 @@ def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure) 
             f"The namespace on {state.data} runs with {' '.join(state.exposure) or 'no listeners for clients elsewhere'}. "
             "Stop it first, or start it with the same options."
         )
+    policies = "" if gateway is None or gateway.policies is None else str(gateway.policies)
+    if gateway is not None and state.policies != policies:
+        raise EmbeddedRuntimeError(
+            f"The gateway on {state.data} runs with {f'--policies={state.policies}' if state.policies else 'no policies'}. "
+            "Stop it first, or start it with the same options."
+        )
 
 
 def _running(state: State) -> RunningNamespace:
@@ -187,4 +197,5 @@ def _running(state: State) -> RunningNamespace:
         state.data,
         tuple(state.elsewhere),
         state.amqp,
+        tuple(state.unchecked),
     )

@@ -85,6 +85,8 @@ class State:
         exposure: Options that describe the listeners for clients elsewhere.
         elsewhere: The connection strings of such clients, one for each listener.
         amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
+        policies: The file with the policies of the gateway; empty without them.
+        unchecked: The addresses that other machines may use without a key.
     """
 
     phase: Phase
@@ -100,6 +102,8 @@ class State:
     exposure: list[str] = field(default_factory=list[str])
     elsewhere: list[str] = field(default_factory=list[str], repr=False)
     amqp: str = ""
+    policies: str = ""
+    unchecked: list[str] = field(default_factory=list[str])
 
     def running_processes(self) -> dict[str, int]:
         """Return the pids of the servers that have not ended since the state was written."""

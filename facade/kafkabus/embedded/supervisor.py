@@ -15,7 +15,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 
@@ -249,7 +249,7 @@ class Supervisor:
             bootstrap_servers=cluster.bootstrap_servers,
             redis_url=cluster.redis_url,
             elsewhere=[cluster.connection_string(self._order.namespace, one) for one in self._order.exposure.listeners],
-            amqp="" if self._gateway is None else self._gateway.connection_string,
+            **self._gateway_state(),
         )
         self._write_state()
         if self._order.upkeep:
@@ -262,6 +262,17 @@ class Supervisor:
         if self._order.parent is None:
             self._lifeline.await_release()
             self._reporter.close()
+
+    def _gateway_state(self) -> dict[str, Any]:
+        """Return the members of the state that are about the gateway."""
+        order, gateway = self._order, self._gateway
+        if gateway is None or order.gateway is None:
+            return {}
+        return {
+            "amqp": gateway.connection_string,
+            "policies": str(order.gateway.policies or ""),
+            "unchecked": gateway.unchecked_addresses(order.exposure, order.brokers),
+        }
 
     def _keep_running(self) -> None:
         while True:

@@ -9,8 +9,10 @@ import asyncio
 import logging
 import os
 import sys
+from pathlib import Path
 
 from kafkabus._runtime.repetitions import limit_repetitions
+from kafkabus.gateway.claims import Policies
 from kafkabus.gateway.process import Ports, serve
 from kafkabus.gateway.server.gateway import GatewaySettings
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
@@ -22,6 +24,6 @@ if __name__ == "__main__":
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
     limit_repetitions()
     host, amqp, http = (os.environ[f"KAFKABUS_{name}"] for name in ("GATEWAY_HOST", "AMQP_PORT", "HTTP_PORT"))
-    asyncio.run(
-        serve(os.environ[CONNECTION_STRING_VARIABLE], Ports(host, int(amqp), None, int(http)), GatewaySettings())
-    )
+    file = os.environ.get("KAFKABUS_POLICIES")
+    settings = GatewaySettings(policies=Policies.load(Path(file)) if file else None)
+    asyncio.run(serve(os.environ[CONNECTION_STRING_VARIABLE], Ports(host, int(amqp), None, int(http)), settings))

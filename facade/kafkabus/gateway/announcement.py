@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 POLICY = "RootManageSharedAccessKey"
@@ -60,3 +62,37 @@ def hints(bound: Bound) -> str:
             lines.append(f"{f'Administration over {name}:':<28}port {port}")
     lines.append("Stop it with:               Ctrl-C")
     return "\n".join(lines)
+
+
+def unchecked_addresses(host: str, bound: Bound) -> list[str]:
+    """Return the addresses of a gateway without policies that other machines may use without a key.
+
+    Args:
+        host: The host that the gateway listens on.
+        bound: The ports.
+    """
+    if host == "localhost" or _is_loopback(host):
+        return []
+    names = ("AMQP", "AMQP with TLS", "administration", "administration with TLS")
+    ports = (bound.amqp, bound.tls, bound.http, bound.https)
+    shown = f"[{host}]" if ":" in host else host or "*"
+    return [f"{shown}:{port} ({name})" for name, port in zip(names, ports, strict=True) if port is not None]
+
+
+def warning(unchecked: Sequence[str], remedy: str) -> str:
+    """Return the warning that addresses are open to everyone who reaches them, in one line.
+
+    Args:
+        unchecked: The addresses, one or more.
+        remedy: What to do about it.
+    """
+    *first, last = unchecked
+    addresses = f"{', '.join(first)} or {last}" if first else last
+    return f"Warning: no key is checked: anyone who can reach {addresses} has full rights; {remedy}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

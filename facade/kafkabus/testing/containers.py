@@ -34,6 +34,7 @@ _POLL_S = 0.2
 _LOG_SHOWN = 2_000
 """How many of the last characters of a container's output an error shows."""
 _ENTITIES_INSIDE = "/ServiceBus_Emulator/ConfigFiles/Config.json"
+_POLICIES_INSIDE = "/policies"
 
 
 class KafkabusContainer(DockerContainer):
@@ -43,6 +44,7 @@ class KafkabusContainer(DockerContainer):
         image: An image made from docker/Dockerfile's target ``kafkabus-emulator``.
         entities: JSON file with the entities to create at the start; see ``kafkabus namespace apply``.
         namespace: The namespace's name in the connection string.
+        policies: File with the policies that the gateway checks keys against; by default, any key will do.
         **settings: Arguments of testcontainers' ``DockerContainer``. With ``network_mode="host"`` the namespace listens on
             the host's own ports.
 
@@ -53,7 +55,13 @@ class KafkabusContainer(DockerContainer):
     """
 
     def __init__(
-        self, image: str = IMAGE, *, entities: Path | str | None = None, namespace: str = "kafkabus", **settings: Any
+        self,
+        image: str = IMAGE,
+        *,
+        entities: Path | str | None = None,
+        namespace: str = "kafkabus",
+        policies: Path | str | None = None,
+        **settings: Any,
     ) -> None:
         super().__init__(image, **settings)
         self._namespace = namespace
@@ -62,6 +70,11 @@ class KafkabusContainer(DockerContainer):
         self._ports: tuple[int, ...] | None = None
         if entities is not None:
             self.with_volume_mapping(str(Path(entities).absolute()), _ENTITIES_INSIDE, "ro")
+        self._checks_keys = policies is not None
+        if policies is not None:
+            inside = _POLICIES_INSIDE + Path(policies).suffix
+            self.with_volume_mapping(str(Path(policies).absolute()), inside, "ro")
+            self.with_env("KAFKABUS_POLICIES", inside)
         self.waiting_for(_Healthy())
 
     def start(self) -> Self:
@@ -137,11 +150,13 @@ class KafkabusContainer(DockerContainer):
     def amqp_connection_string(self) -> str:
         """The connection string for applications with Azure's SDKs, in this process or another one of this machine.
 
+        With policies, it has ``<policy>`` and ``<key>`` in place of their name and key.
+
         Raises:
             RuntimeError: The container was not started.
         """
         _, _, amqp, http = self._started()
-        return connection_string(self.get_container_host_ip(), Bound(amqp, None, http))
+        return connection_string(self.get_container_host_ip(), Bound(amqp, None, http), checked=self._checks_keys)
 
     @property
     def administration_port(self) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psutil
@@ -39,7 +40,6 @@ from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 PATIENCE_S = 60.0
 _UP = (
@@ -155,6 +155,24 @@ def test_the_gateway_has_the_usual_port_or_another_one(tmp_path: Path) -> None:
         child.release()
 
 
+def test_a_gateway_without_policies_names_what_is_open() -> None:
+    """Kafka's listeners are as well; nothing is, if no other machine reaches it or keys are checked."""
+    exposure = Exposure.parse(["9092=localhost", "29092=kafkabus"], 6379)
+    for policies, exposed in ((None, exposure), (None, Exposure()), (Path("p:1.toml"), exposure)):
+        ports = GatewayPorts.parse(str(GatewayPorts(policies=policies)))
+        assert ports.policies == policies
+        child = GatewayChild(ports, exposed=bool(exposed.listeners))
+        try:
+            amqp, http = (child.environment("c")[name] for name in ("KAFKABUS_AMQP_PORT", "KAFKABUS_HTTP_PORT"))
+            unchecked = child.unchecked_addresses(exposed, 2)
+            assert child.environment("c")["KAFKABUS_POLICIES"] == str(policies or "")
+        finally:
+            child.release()
+        gateway = [f"0.0.0.0:{amqp} (AMQP)", f"0.0.0.0:{http} (administration)"]
+        kafka = [f"0.0.0.0:{port} (Kafka)" for port in (9092, 9093, 29092, 29093)]
+        assert unchecked == ([*gateway, *kafka] if policies is None and exposed.listeners else [])
+
+
 def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
     """They are told its address, and Redis and the gateway listen for them; it takes a start of its own."""
     kafka, redis, amqp, http = free_ports(4)
@@ -163,6 +181,11 @@ def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
     try:
         running = up(tmp_path, exposure=exposure, gateway=GatewayPorts(amqp, http))
         assert running.amqp.startswith(f"Endpoint=sb://localhost:{amqp};")
+        assert [one.partition(" ")[0] for one in running.unchecked] == [
+            f"0.0.0.0:{port}" for port in (amqp, http, kafka)
+        ]
+        with pytest.raises(EmbeddedRuntimeError, match=r"gateway .* runs with no policies\. Stop it first"):
+            up(tmp_path, exposure=exposure, gateway=GatewayPorts(amqp, http, Path("policies.toml")))
         asyncio.run(open_amqp("127.0.0.2", amqp))
         [elsewhere] = running.elsewhere
         assert f"KafkaBootstrapServers=127.0.0.2:{kafka};" in elsewhere

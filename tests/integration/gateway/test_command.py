@@ -28,7 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafkabus._core.settings import parse_settings
 from kafkabus.gateway.amqp.performatives import Accepted
-from kafkabus.gateway.announcement import connection_string
+from kafkabus.gateway.announcement import Bound, connection_string, unchecked_addresses, warning
 from kafkabus.gateway.process import Ports, running
 from kafkabus.gateway.server.gateway import GatewaySettings
 from kafkabus.management import ServiceBusAdministrationClient
@@ -217,6 +217,16 @@ def test_an_error_names_value_rule_and_remedy(
 
 
 # In this process.
+
+
+def test_addresses_without_policies_are_named() -> None:
+    """If other machines reach them."""
+    for host in ("127.0.0.1", "localhost", "::1"):
+        assert unchecked_addresses(host, Bound(1, 2, 3, 4)) == []
+    assert unchecked_addresses("", Bound(1, None)) == ["*:1 (AMQP)"]
+    named = unchecked_addresses("::", Bound(5672, 5671, None, 443))
+    assert named == ["[::]:5672 (AMQP)", "[::]:5671 (AMQP with TLS)", "[::]:443 (administration with TLS)"]
+    assert warning(["a", "b"], "c") == "Warning: no key is checked: anyone who can reach a or b has full rights; c"
 
 
 @contextmanager

@@ -209,8 +209,11 @@ def _settings(wanted: GatewayOptions) -> GatewaySettings:
 
 def _announce(wanted: GatewayOptions, bound: Bound) -> None:
     """Print the connection string that applications use."""
-    from kafkabus.gateway.announcement import connection_string, hints
+    from kafkabus.gateway.announcement import connection_string, hints, unchecked_addresses, warning
 
     write(connection_string(wanted.host, bound, checked=wanted.policies is not None))
     flush()
     say(hints(bound))
+    unchecked = [] if wanted.policies is not None else unchecked_addresses(wanted.host, bound)
+    if unchecked:
+        say(warning(unchecked, "--policies has the gateway check keys"))

@@ -124,6 +124,17 @@ def up(
             show_default=False,
         ),
     ] = None,
+    policies: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Have the gateway check clients' keys against the policies in this file; by default, any key will do.",
+            envvar="KAFKABUS_POLICIES",
+            exists=True,
+            dir_okay=False,
+            show_default=False,
+        ),
+    ] = None,
     entities: Annotated[
         Path | None,
         typer.Option(
@@ -146,7 +157,7 @@ def up(
         from kafkabus.embedded import up as start
 
         folder, exposure = _folder(data), Exposure.parse(listener or (), redis_port)
-        gateway = _gateway(amqp_port, http_port)
+        gateway = _gateway(amqp_port, http_port, policies)
         wish = _Wish(brokers, namespace, exposure, gateway, tier, partitions, _read_entities(entities))
         if not detach:
             _stay(folder, wish, json)
@@ -157,7 +168,7 @@ def up(
     _make_so(running.connection_string, wish)
     steps = _next_steps(folder, running, f"kafkabus down{_data_words(data)}")
     _announce(running, json)
-    say(steps)
+    _say_steps(running, steps)
 
 
 @app.command()
@@ -188,23 +199,34 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
     _announce(running, json)
 
 
-def _gateway(amqp_port: str | None, http_port: int | None) -> GatewayPorts | None:
+def _gateway(amqp_port: str | None, http_port: int | None, policies: Path | None) -> GatewayPorts | None:
     """Return the ports of the gateway; None if it is off, or not installed and not asked for.
 
     Raises:
-        CommandError: The port is none, or the gateway is asked for and not installed.
+        CommandError: The port is none, the policies are malformed, or the gateway is asked for and off, or not installed.
     """
     from kafkabus.embedded.gateway import GatewayPorts, is_installed
 
     if amqp_port == "off":
+        if policies is not None:
+            raise CommandError(
+                f"--policies={policies} with --amqp-port=off: there is no gateway to check keys; leave one of them out",
+                ExitCode.USAGE,
+            )
         return None
     if amqp_port is not None and not (amqp_port.isdigit() and 1 <= int(amqp_port) <= 65_535):
         raise CommandError(f"--amqp-port={amqp_port!r}: write a port, 1 to 65535, or off", ExitCode.USAGE)
     if not is_installed():
-        if amqp_port is None and http_port is None:
+        if amqp_port is None and http_port is None and policies is None:
             return None
         raise CommandError("the gateway is not installed: pip install 'kafkabus[gateway]'")
-    return GatewayPorts(None if amqp_port is None else int(amqp_port), http_port)
+    if policies is not None:
+        from kafkabus.gateway.claims import Policies
+
+        Policies.load(policies)
+    # The gateway's working folder is another one.
+    file = None if policies is None else policies.absolute()
+    return GatewayPorts(None if amqp_port is None else int(amqp_port), http_port, file)
 
 
 def _read_entities(file: Path | None) -> NamespaceFile | None:
@@ -247,7 +269,7 @@ def _stay(folder: Path, wish: _Wish, json: bool) -> NoReturn:
             steps = _next_steps(folder, running, "Ctrl-C")
             (folder / _READY_FILE).touch()
             _announce(running, json)
-            say(steps)
+            _say_steps(running, steps)
             while (now := find(folder)) is not None and now.pid == running.pid:
                 time.sleep(_LOOK_EVERY_S)
     say("Stopped by another command.")
@@ -324,6 +346,15 @@ def _announce(running: RunningNamespace, json: bool) -> None:
         # It serves on this machine as well.
         write(next(iter(running.elsewhere), running.connection_string))
     flush()
+
+
+def _say_steps(running: RunningNamespace, steps: str) -> None:
+    """Print what to do next, and which addresses are open to all who reach them."""
+    say(steps)
+    if running.unchecked:
+        from kafkabus.gateway.announcement import warning
+
+        say(warning(running.unchecked, "--policies has the gateway check keys, and Kafka needs a firewall"))
 
 
 def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
