@@ -22,9 +22,11 @@ from benchmarks.steady import SETTLING_IN, receive_new
 from benchmarks.workbench import BODY, Workbench
 from kafkabus.gateway.amqp.performatives import Accepted, Disposition
 from kafkabus.gateway.server.messages import BATCH_FORMAT
+from kafkabus.gateway.server.receivers import SESSION_FILTER, TIMEOUT
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
+from kafkabus_mapping.amqp.types import UInt
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
-from tests.amqp_client import AmqpClient
+from tests.amqp_client import AmqpClient, Link
 from tests.ports import free_ports
 
 BATCH = 100
@@ -38,6 +40,10 @@ _SEND, _COMPLETE, _DELETE = 15_000.0, 3_000.0, 8_000.0
 """The project's own targets, in messages per second."""
 _CONNECTIONS = 500
 _IDLE_MB, _IDLE_CPU = 100.0, 1.0
+_WAITING_LINKS, _LINKS_EACH = 2_000, 100
+_WAITING_CPU = 0.6
+"""One per cent of a core."""
+_NEW_SESSIONS = 20
 _SETTLED_AFTER = 20.0
 _WATCHED_FOR = 60.0
 _LOGIN = ("PLAIN", b"\0guest\0guest")
@@ -70,6 +76,7 @@ def gateway(bench: Workbench, scale: Scale) -> Iterator[Result]:
     it is installed, and kafkabus's own SDK, in the same rounds.
     """
     yield from _idle(bench, scale)
+    yield from _waiting(bench, scale)
     programs = find_rabbit()
     if programs is None:
         yield from _compare(bench, scale, None)
@@ -210,12 +217,52 @@ async def _hold(process: _Process, queue: str, count: int, part: float) -> tuple
         for _ in range(count):
             client = await stack.enter_async_context(AmqpClient(process.port))
             (await client.receiver(queue)).grant(1)
-        await asyncio.sleep(_SETTLED_AFTER * part)
-        seen = psutil.Process(process.pid)
-        before, began = sum(seen.cpu_times()[:2]), time.perf_counter()
-        await asyncio.sleep(_WATCHED_FOR * part)
-        spent = sum(seen.cpu_times()[:2]) - before
-        return seen.memory_info().rss / 1e6, spent * 60 / (time.perf_counter() - began)
+        return await _watch(process, part)
+
+
+def _waiting(bench: Workbench, scale: Scale) -> Iterator[Result]:
+    """Measure what links take that wait for sessions of a queue that has none, and how soon one of them gets a session."""
+    count = scale.count(_WAITING_LINKS, multiple_of=_LINKS_EACH)
+    with _running(bench) as process, bench.queue(sessions=1) as queue:
+        seconds, delay = asyncio.run(_wait_for_sessions(process, queue, count, min(1.0, scale.part * 4)))
+    what = f"gateway, {_WAITING_LINKS:,} links that wait for sessions"
+    yield target(f"{what}: {_WAITING_CPU:g} CPU s/min", "CPU s/min", seconds, _WAITING_CPU)
+    yield Result(f"{what}: from a message to its session's link", delay, "ms")
+
+
+async def _wait_for_sessions(process: _Process, queue: str, count: int, part: float) -> tuple[float, float]:
+    properties = {TIMEOUT: UInt(600_000)}
+    async with AsyncExitStack() as stack:
+        links: set[asyncio.Task[Link]] = set()
+        for _ in range(count // _LINKS_EACH):
+            client = await stack.enter_async_context(AmqpClient(process.port))
+            links |= {
+                asyncio.create_task(
+                    client.receiver(queue, handle, filters={SESSION_FILTER: None}, properties=properties)
+                )
+                for handle in range(_LINKS_EACH)
+            }
+        _, seconds = await _watch(process, part)
+        sender = await (await stack.enter_async_context(AmqpClient(process.port))).sender(queue)
+        delays: list[float] = []
+        for number in range(_NEW_SESSIONS):
+            began = time.perf_counter()
+            await sender.send(encode_sections(Sections(properties={"group_id": f"session-{number}"}, data=[BODY])))
+            _, links = await asyncio.wait(links, return_when=asyncio.FIRST_COMPLETED)
+            delays.append(1_000 * (time.perf_counter() - began))
+        for link in links:
+            link.cancel()
+        return seconds, sorted(delays)[len(delays) // 2]
+
+
+async def _watch(process: _Process, part: float) -> tuple[float, float]:
+    """Return how many megabytes a process has, and how many seconds of a minute it computes."""
+    await asyncio.sleep(_SETTLED_AFTER * part)
+    seen = psutil.Process(process.pid)
+    before, began = sum(seen.cpu_times()[:2]), time.perf_counter()
+    await asyncio.sleep(_WATCHED_FOR * part)
+    spent = sum(seen.cpu_times()[:2]) - before
+    return seen.memory_info().rss / 1e6, spent * 60 / (time.perf_counter() - began)
 
 
 @dataclass(frozen=True)

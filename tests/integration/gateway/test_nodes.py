@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from kafkabus._async.receiving.log_reader import LogReader
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
+    Detach,
     Disposition,
     ErrorCondition,
     Modified,
@@ -45,8 +47,9 @@ from kafkabus_mapping.amqp.types import (
     ULong,
     UShort,
 )
+from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import LockToken
-from tests.amqp_client import PATIENCE, AmqpClient, Delivered, LinkError
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
 from tests.integration.gateway.conversation import MANAGEMENT, message, operation, received
 
 # Sending.
@@ -492,6 +495,95 @@ async def test_a_session_is_free_when_its_link_is_detached(client: AmqpClient, o
     await link.detach()
     (again,) = await received(await other.receiver("s", filters={SESSION_FILTER: None}))
     assert again.sections.header["delivery_count"] == 0
+
+
+async def waiting_links(client: AmqpClient, gateway: Gateway, count: int) -> list[asyncio.Task[Link]]:
+    """Return links that wait for a session."""
+    links = [
+        asyncio.create_task(
+            client.receiver("s", 200 + number, filters={SESSION_FILTER: None}, properties={TIMEOUT: UInt(60_000)})
+        )
+        for number in range(count)
+    ]
+    reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+    deadline = time.monotonic() + PATIENCE
+    while len(reader._line._waiters) < count:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.01)
+    return links
+
+
+def session_of(link: Link) -> str:
+    """Return the session that a link was given."""
+    assert link.answer is not None
+    return str(link.answer.source.filter[SESSION_FILTER])
+
+
+async def test_each_session_goes_to_one_of_many_links_that_wait(
+    client: AmqpClient, other: AmqpClient, gateway: Gateway
+) -> None:
+    """To the one that has waited longest, and soon; a link that went meanwhile gets none."""
+    links = await waiting_links(client, gateway, 200)
+    sender = await other.sender("s")
+    delays: list[float] = []
+    for number in range(20):
+        began = time.monotonic()
+        await sender.send(message(properties={"group_id": f"session-{number}"}))
+        assert session_of(await asyncio.wait_for(links[number], PATIENCE)) == f"session-{number}"
+        delays.append(time.monotonic() - began)
+    assert sorted(delays)[10] < 0.25
+    client.say(Detach(220, closed=True))
+    for number in range(20, 199):
+        await sender.send(message(properties={"group_id": f"session-{number}"}))
+    found = [session_of(await asyncio.wait_for(link, PATIENCE)) for link in links[21:]]
+    assert sorted(found) == sorted(f"session-{number}" for number in range(20, 199))
+    links[20].cancel()
+
+
+async def test_links_that_wait_for_sessions_do_not_look_by_themselves(
+    client: AmqpClient, other: AmqpClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them reads for all; a session that is taken at once costs one look of one link. It watches for half a second."""
+    turns: list[float] = []
+    acquire = LogReader.acquire
+
+    async def counted(log: LogReader, timeout: float) -> bool:
+        turns.append(timeout)
+        return await acquire(log, timeout)
+
+    links = await waiting_links(client, gateway, 200)
+    monkeypatch.setattr(LogReader, "acquire", counted)
+    await asyncio.sleep(0.5)
+    assert len(turns) < 20
+    for link in links:
+        link.cancel()
+
+
+async def test_a_wait_for_a_session_ends_in_time_behind_others(client: AmqpClient, gateway: Gateway) -> None:
+    """The link that reads for all goes on."""
+    links = await waiting_links(client, gateway, 3)
+    began = time.monotonic()
+    with pytest.raises(LinkError) as caught:
+        await client.receiver("s", 300, filters={SESSION_FILTER: None}, properties={TIMEOUT: UInt(300)})
+    assert caught.value.condition == c.TIMEOUT
+    assert 0.2 < time.monotonic() - began < 5
+    for link in links:
+        link.cancel()
+
+
+async def test_a_link_that_goes_as_it_gets_a_session_leaves_it(
+    client: AmqpClient, other: AmqpClient, gateway: Gateway
+) -> None:
+    """All links of a connection are cut off while a session is on its way to one of them."""
+    links = await waiting_links(client, gateway, 20)
+    sender = await other.sender("s")
+    await sender.send(message(properties={"group_id": "A"}))
+    client.abort()
+    link = await other.receiver("s", filters={SESSION_FILTER: None}, properties={TIMEOUT: UInt(20_000)})
+    assert session_of(link) == "A"
+    for one in links:
+        one.cancel()
+    await asyncio.gather(*links, return_exceptions=True)
 
 
 async def test_a_session_has_state_and_a_lock(client: AmqpClient, namespace: InMemoryNamespace) -> None:

@@ -23,16 +23,19 @@ from kafkabus._core.fetch_plan import PartitionState, sweeps
 from kafkabus._core.record import Record, session_of
 from kafkabus._ledger.operations import Accept, Granted, Leave, Ledger, Next, Settlement, new_lease
 from kafkabus._ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
-from kafkabus._sync.compat import sleep
+from kafkabus._sync.compat import longest_wait, sleep
 from kafkabus._sync.receiving.granted_records import SWEPT_AT_ONCE
 from kafkabus._sync.receiving.log_reader import POLL_SLICE, LogReader, ReaderParts
 from kafkabus._sync.receiving.recent_records import FILED_AT_ONCE, RecentRecords
 from kafkabus._sync.receiving.session_filer import SessionFiler
+from kafkabus._sync.receiving.waiting_line import Waiter, WaitingLine
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
 FILL_UP = 0.05
 """For how long, in seconds, more is filed for a receiver that has some messages of its session, and wants more."""
+LONGEST_SLEEP = 30.0
+"""After how many seconds a receiver that another one reads for looks whether it still wants something."""
 
 
 @dataclass(slots=True)
@@ -71,8 +74,8 @@ class SessionReader:
         self._awaited: Counter[int] = Counter()
         self._counting = threading.Lock()
         self._news: Counter[int] = Counter()
-        self._free: set[int] = set()
         self.log = LogReader(parts, entity, self)
+        self._line = WaitingLine(self.log.wake)
         self._filer = SessionFiler(parts, self.log, self._kept, self.notified)
         self._plan = self.log.plan
         # Nothing is claimed ahead, because a message has to be read to know its session. Partitions that are at home at no
@@ -98,17 +101,29 @@ class SessionReader:
         if session is not None:
             return self._lock(self.log.entity.ledgers[partition_of(session, self.log.entity.partitions)], session)
         deadline = time.monotonic() + timeout
-        while not (self.log.is_closed or closed()):
-            news = self._news.total()
-            for partition in sorted(self._free, key=lambda one: not self._plan.views[one].home):
-                lock, _ = self._lock(self.log.entity.ledgers[partition], None)
+        waiter = self._line.enter(None)
+        try:
+            while not (self.log.is_closed or closed()):
+                lock = self._lock_free(waiter) if waiter.is_invited else None
                 if lock is not None:
+                    self._line.pass_on()
                     return lock, False
-                self._free.discard(partition)
-            if time.monotonic() >= deadline:
-                break
-            self._advance(None, deadline, lambda news=news: self._news.total() != news)  # type: ignore[misc]
+                if time.monotonic() >= deadline:
+                    break
+                self._advance_at(waiter, deadline, lambda: waiter.is_invited or closed())
+        finally:
+            self._line.leave(waiter)
         return None, False
+
+    def _lock_free(self, waiter: Waiter) -> SessionLock | None:
+        """Lock the next session of a partition that may have one, the home partitions of this client first."""
+        while free := self._line.free(waiter):
+            partition = min(free, key=lambda one: (not self._plan.views[one].home, one))
+            lock, _ = self._lock(self.log.entity.ledgers[partition], None)
+            if lock is not None:
+                return lock
+            self._line.note_taken(partition, free[partition])
+        return None
 
     def _lock(self, ledger: Ledger, session: str | None) -> tuple[SessionLock | None, bool]:
         entity = self.log.entity
@@ -207,11 +222,15 @@ class SessionReader:
     def notified(self, partition: int) -> None:
         """Note that a partition has news, and that one of its sessions may be free."""
         self._news[partition] += 1
-        self._free.add(partition)
+        self._line.note_free(partition)
+        self._line.ring(partition)
 
     def noted(self, partition: int, granted: Granted) -> None:
         """Note whether the partition has a free session with messages."""
-        (self._free.add if granted.free else self._free.discard)(partition)
+        if granted.free:
+            self._line.note_free(partition)
+        else:
+            self._line.note_taken(partition)
 
     def needed(self) -> Iterable[int]:
         """Return the partitions whose sessions receivers of this client wait for."""
@@ -227,6 +246,7 @@ class SessionReader:
     def slow_poll(self, *, idle: bool) -> None:  # noqa: ARG002 - all partitions are read in any case
         """Have all receivers ask again, because a notification may have been lost."""
         self._news.update(range(self.log.entity.partitions))
+        self._line.ring(None)
 
     def let_go(self) -> None:
         """Keep no records that were filed."""
@@ -291,34 +311,40 @@ class SessionReader:
 
     # Filing.
 
-    def _advance(self, partition: int | None, deadline: float, is_new: Callable[[], bool]) -> None:
-        """Read on and file, or wait while another receiver does, until there are news or time is over.
+    def _advance(self, partition: int, deadline: float, is_new: Callable[[], bool]) -> None:
+        """Read a partition on and file, or wait while another receiver does, until there are news or time is over.
 
         Args:
-            partition: The partition that must be read; None: the home partitions of this client.
+            partition: The partition.
             deadline: On the monotonic clock; past: only records that are at hand are read.
             is_new: Whether there are news.
         """
-        if partition is not None:
-            self._await(partition, 1)
-            if not self._plan.views[partition].home:
-                # The receiver that has the turn begins to read it.
-                self._plan.views[partition].home = True
-                self.log.wake()
+        self._await(partition, 1)
+        if not self._plan.views[partition].home:
+            # The receiver that reads on for all begins to read it.
+            self._plan.views[partition].home = True
+            self.log.wake()
+        waiter = self._line.enter(partition)
         try:
-            while True:
-                left = max(0.0, deadline - time.monotonic())
-                if self.log.acquire(min(left, POLL_SLICE)):
-                    try:
-                        if not is_new():
-                            self._read_and_file(deadline)
-                    finally:
-                        self.log.release()
-                if is_new() or self.log.is_closed or time.monotonic() >= deadline:
-                    return
+            self._advance_at(waiter, deadline, is_new)
         finally:
-            if partition is not None:
-                self._await(partition, -1)
+            self._line.leave(waiter)
+            self._await(partition, -1)
+
+    def _advance_at(self, waiter: Waiter, deadline: float, is_new: Callable[[], bool]) -> None:
+        """Read on and file if the receiver is the one that does, else wait; see ``_advance``."""
+        while not (is_new() or self.log.is_closed):
+            left = max(0.0, deadline - time.monotonic())
+            if not self._line.leads(waiter):
+                waiter.bell.wait(min(left, LONGEST_SLEEP, longest_wait()))
+            elif self.log.acquire(min(left, POLL_SLICE)):
+                try:
+                    if not is_new():
+                        self._read_and_file(deadline)
+                finally:
+                    self.log.release()
+            if time.monotonic() >= deadline:
+                return
 
     def _await(self, partition: int, more: int) -> None:
         """Count the receivers that wait for messages of a partition."""
