@@ -20,7 +20,7 @@ from benchmarks.rounds import Measure, Scale, interleave, rate
 from benchmarks.rows.send import send_batches
 from benchmarks.steady import SETTLING_IN, receive_new
 from benchmarks.workbench import BODY, Workbench
-from kafkabus.gateway.amqp.performatives import Accepted, Disposition
+from kafkabus.gateway.amqp.performatives import Accepted, Disposition, Source, Target
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.receivers import SESSION_FILTER, TIMEOUT
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
@@ -44,6 +44,7 @@ _WAITING_LINKS, _LINKS_EACH = 2_000, 100
 _WAITING_CPU = 0.6
 """One per cent of a core."""
 _NEW_SESSIONS = 20
+_LOOK_EVERY = 0.002
 _SETTLED_AFTER = 20.0
 _WATCHED_FOR = 60.0
 _LOGIN = ("PLAIN", b"\0guest\0guest")
@@ -231,27 +232,24 @@ def _waiting(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
 
 async def _wait_for_sessions(process: _Process, queue: str, count: int, part: float) -> tuple[float, float]:
-    properties = {TIMEOUT: UInt(600_000)}
+    source, properties = Source(queue, filter={SESSION_FILTER: None}), {TIMEOUT: UInt(600_000)}
     async with AsyncExitStack() as stack:
-        links: set[asyncio.Task[Link]] = set()
+        links: list[Link] = []
         for _ in range(count // _LINKS_EACH):
             client = await stack.enter_async_context(AmqpClient(process.port))
-            links |= {
-                asyncio.create_task(
-                    client.receiver(queue, handle, filters={SESSION_FILTER: None}, properties=properties)
-                )
+            links += [
+                client.begin_to_attach(handle, receives=True, source=source, target=Target("here"), properties=properties)
                 for handle in range(_LINKS_EACH)
-            }
+            ]
         _, seconds = await _watch(process, part)
         sender = await (await stack.enter_async_context(AmqpClient(process.port))).sender(queue)
         delays: list[float] = []
         for number in range(_NEW_SESSIONS):
             began = time.perf_counter()
             await sender.send(encode_sections(Sections(properties={"group_id": f"session-{number}"}, data=[BODY])))
-            _, links = await asyncio.wait(links, return_when=asyncio.FIRST_COMPLETED)
+            while sum(link.answer is not None for link in links) <= number:  # noqa: ASYNC110 - nothing tells
+                await asyncio.sleep(_LOOK_EVERY)
             delays.append(1_000 * (time.perf_counter() - began))
-        for link in links:
-            link.cancel()
         return seconds, sorted(delays)[len(delays) // 2]
 
 
