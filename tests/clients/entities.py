@@ -13,9 +13,16 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import timedelta
 from typing import NamedTuple
 
-from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
+from kafkabus.management import (
+    CorrelationRuleFilter,
+    EntityStatus,
+    ServiceBusAdministrationClient,
+    SqlRuleAction,
+    SqlRuleFilter,
+)
 
 LANGUAGES = ("python", "javascript", "go", "java")
+"""The languages of Azure's SDKs, which have most of the checks."""
 SHORT_LOCK_S = 5.0
 """The shortest lock that Service Bus knows, for checks in which a lock has to end."""
 RENEWED_LOCK_S = 10.0
@@ -30,12 +37,14 @@ class Queue(NamedTuple):
         lock_s: How long a lock lasts, in seconds.
         sessions: Whether its messages need a session id.
         max_delivery_count: After how many deliveries a message is dead-lettered.
+        status: Whether it takes messages, and gives them.
     """
 
     suffix: str = ""
     lock_s: float = 60.0
     sessions: bool = False
     max_delivery_count: int = 10
+    status: EntityStatus = EntityStatus.ACTIVE
 
 
 class Rule(NamedTuple):
@@ -89,7 +98,10 @@ _PLAIN = Queue()
 _SESSIONS = (Queue(sessions=True),)
 _SHORT = (Queue(lock_s=SHORT_LOCK_S),)
 _TWO = (Queue(), Queue("-2"))
+_SHORT_TWO = (Queue(lock_s=SHORT_LOCK_S), Queue("-2"))
+_RENEWED = (Queue(lock_s=RENEWED_LOCK_S),)
 _ALL = Topic((Subscription("all"),))
+_JMS = ("jms",)
 
 CHECKS = {
     "send-one": Check(),
@@ -152,7 +164,32 @@ CHECKS = {
     "transaction-commit": Check(languages=("java",)),
     "transaction-rollback": Check(_SHORT, ("java",)),
     "transaction-two-entities": Check(_TWO, ("java",)),
-    "transaction-two-entities-rollback": Check((Queue(lock_s=SHORT_LOCK_S), Queue("-2")), ("java",)),
+    "transaction-two-entities-rollback": Check(_SHORT_TWO, ("java",)),
+    "transacted-slow-sends": Check(languages=_JMS),
+    "transacted-quick-sends": Check(languages=_JMS),
+    "transacted-many-sends": Check(languages=_JMS),
+    "transacted-forwarding": Check((Queue(lock_s=RENEWED_LOCK_S), Queue("-2")), _JMS),
+    "transacted-accepts": Check(_SHORT, _JMS),
+    "transacted-slow-accepts": Check(_RENEWED, _JMS),
+    "transacted-many-accepts": Check(_RENEWED, _JMS),
+    "transacted-rollback": Check(languages=_JMS),
+    "transacted-rollback-sends": Check(languages=_JMS),
+    "transacted-close": Check(_SHORT_TWO, _JMS),
+    "spring-listener": Check(_RENEWED, _JMS),
+    "spring-listener-retry": Check(_RENEWED, _JMS),
+    "refused-key-missing": Check(_TWO, _JMS),
+    "refused-keys-differ": Check(_TWO, _JMS),
+    "refused-too-large": Check(_TWO, _JMS),
+    "refused-session-missing": Check((Queue(), Queue("-2", sessions=True)), _JMS),
+    "refused-one-of-many": Check(_TWO, _JMS),
+    "refused-disabled": Check((Queue(), Queue("-2", status=EntityStatus.SEND_DISABLED)), _JMS),
+    "refused-unknown": Check(languages=_JMS),
+    "refused-lock-lost": Check(_SHORT_TWO, _JMS),
+    "browse": Check(languages=_JMS),
+    "browse-selector": Check(languages=_JMS),
+    "selector": Check(languages=_JMS),
+    "no-local": Check(languages=_JMS),
+    "receive-briefly": Check(languages=_JMS),
 }
 """All checks, by name."""
 
@@ -193,6 +230,7 @@ def create_queue(administration: ServiceBusAdministrationClient, name: str, queu
         lock_duration=timedelta(seconds=queue.lock_s),
         requires_session=queue.sessions,
         max_delivery_count=queue.max_delivery_count,
+        status=queue.status,
     )
 
 

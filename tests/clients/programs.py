@@ -73,10 +73,14 @@ def _of_python(name: str, interpreter: str, *options: str) -> Program:
     return Program(name, "python", (interpreter, "-m", "tests.clients.python", *options), REPOSITORY)
 
 
+def _of_java(name: str, package: str) -> Program:
+    target = home() / name / "target"
+    classes = f"{target / 'classes'}{os.pathsep}{target / 'dependency'}/*"
+    return Program(name, name, ("java", "-XX:TieredStopAtLevel=1", "-cp", classes, f"kafkabus.{package}.Program"), target)
+
+
 def programs() -> list[Program]:
     """Return the programs that check a gateway."""
-    java = home() / "java" / "target"
-    classes = f"{java / 'classes'}{os.pathsep}{java / 'dependency'}/*"
     return [
         *(
             _of_python(f"python-{version}{half}", _python(version), *options)
@@ -85,7 +89,8 @@ def programs() -> list[Program]:
         ),
         Program("javascript", "javascript", ("node", "program.js"), home() / "javascript"),
         Program("go", "go", (str(home() / "go" / "clients"),), home() / "go"),
-        Program("java", "java", ("java", "-XX:TieredStopAtLevel=1", "-cp", classes, "kafkabus.clients.Program"), java),
+        _of_java("java", "clients"),
+        _of_java("jms", "jms"),
     ]
 
 
@@ -101,7 +106,8 @@ def install() -> None:
         ["npm", "install", "--no-package-lock", "--no-audit", "--no-fund", "--prefer-offline"], _sources("javascript")
     )
     _call(["go", "build", "-o", "clients", "."], _sources("go"))
-    _call(["mvn", "--batch-mode", "--quiet", "process-classes"], _sources("java"))
+    for name in ("java", "jms"):
+        _call(["mvn", "--batch-mode", "--quiet", "process-classes"], _sources(name))
 
 
 def install_python() -> None:
