@@ -102,6 +102,7 @@ _SHORT_TWO = (Queue(lock_s=SHORT_LOCK_S), Queue("-2"))
 _RENEWED = (Queue(lock_s=RENEWED_LOCK_S),)
 _ALL = Topic((Subscription("all"),))
 _JMS = ("jms",)
+_JAVA = ("jms", "java")
 
 CHECKS = {
     "send-one": Check(),
@@ -168,23 +169,24 @@ CHECKS = {
     "transacted-slow-sends": Check(languages=_JMS),
     "transacted-quick-sends": Check(languages=_JMS),
     "transacted-many-sends": Check(languages=_JMS),
-    "transacted-forwarding": Check((Queue(lock_s=RENEWED_LOCK_S), Queue("-2")), _JMS),
+    "transacted-forwarding": Check((Queue(lock_s=RENEWED_LOCK_S), Queue("-2")), _JAVA),
     "transacted-accepts": Check(_SHORT, _JMS),
     "transacted-slow-accepts": Check(_RENEWED, _JMS),
     "transacted-many-accepts": Check(_RENEWED, _JMS),
     "transacted-rollback": Check(languages=_JMS),
     "transacted-rollback-sends": Check(languages=_JMS),
-    "transacted-close": Check(_SHORT_TWO, _JMS),
+    "transacted-close": Check(_SHORT_TWO, _JAVA),
     "spring-listener": Check(_RENEWED, _JMS),
     "spring-listener-retry": Check(_RENEWED, _JMS),
-    "refused-key-missing": Check(_TWO, _JMS),
-    "refused-keys-differ": Check(_TWO, _JMS),
-    "refused-too-large": Check(_TWO, _JMS),
-    "refused-session-missing": Check((Queue(), Queue("-2", sessions=True)), _JMS),
-    "refused-one-of-many": Check(_TWO, _JMS),
-    "refused-disabled": Check((Queue(), Queue("-2", status=EntityStatus.SEND_DISABLED)), _JMS),
-    "refused-unknown": Check(languages=_JMS),
-    "refused-lock-lost": Check(_SHORT_TWO, _JMS),
+    "refused-key-missing": Check(_SHORT_TWO, _JAVA),
+    "refused-keys-differ": Check(_SHORT_TWO, _JAVA),
+    "refused-too-large": Check(_SHORT_TWO, _JAVA),
+    "refused-session-missing": Check((Queue(lock_s=SHORT_LOCK_S), Queue("-2", sessions=True)), _JAVA),
+    "refused-one-of-many": Check(_SHORT_TWO, _JAVA),
+    "refused-disabled": Check((Queue(lock_s=SHORT_LOCK_S), Queue("-2", status=EntityStatus.SEND_DISABLED)), _JAVA),
+    "refused-unknown": Check(_SHORT, _JAVA),
+    "refused-lock-lost": Check(_SHORT_TWO, _JAVA),
+    "refused-session-lock-lost": Check((Queue(sessions=True, lock_s=SHORT_LOCK_S),), ("java",)),
     "browse": Check(languages=_JMS),
     "browse-selector": Check(languages=_JMS),
     "selector": Check(languages=_JMS),

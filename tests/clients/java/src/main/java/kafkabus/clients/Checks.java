@@ -104,6 +104,7 @@ final class Checks {
         checks.put("transaction-rollback", Checks::transactionRollback);
         checks.put("transaction-two-entities", Checks::transactionTwoEntities);
         checks.put("transaction-two-entities-rollback", Checks::transactionTwoEntitiesRollback);
+        checks.putAll(Refusals.all());
         return checks;
     }
 
