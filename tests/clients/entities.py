@@ -103,6 +103,7 @@ _RENEWED = (Queue(lock_s=RENEWED_LOCK_S),)
 _ALL = Topic((Subscription("all"),))
 _JMS = ("jms",)
 _JAVA = ("jms", "java")
+_RHEA = ("rhea",)
 
 CHECKS = {
     "send-one": Check(),
@@ -187,11 +188,18 @@ CHECKS = {
     "refused-unknown": Check(_SHORT, _JAVA),
     "refused-lock-lost": Check(_SHORT_TWO, _JAVA),
     "refused-session-lock-lost": Check((Queue(sessions=True, lock_s=SHORT_LOCK_S),), ("java",)),
-    "browse": Check(languages=_JMS),
+    "browse": Check(languages=("jms", "rhea")),
     "browse-selector": Check(languages=_JMS),
-    "selector": Check(languages=_JMS),
+    "selector": Check(languages=("jms", "rhea")),
     "no-local": Check(languages=_JMS),
     "receive-briefly": Check(languages=_JMS),
+    "send-via": Check(_TWO, _RHEA),
+    "filter-unknown": Check(languages=_RHEA),
+    "filter-answer": Check((Queue(), Queue("-2", sessions=True)), _RHEA),
+    "receive-and-delete-stopped": Check(languages=_RHEA),
+    "credit-huge": Check(languages=_RHEA),
+    "lock-token": Check(languages=_RHEA),
+    "odd-messages": Check(languages=_RHEA),
 }
 """All checks, by name."""
 

@@ -88,6 +88,7 @@ def programs() -> list[Program]:
             for half, options in {"": (), "-asyncio": ("--asyncio",)}.items()
         ),
         Program("javascript", "javascript", ("node", "program.js"), home() / "javascript"),
+        Program("rhea", "rhea", ("node", "rhea_program.js"), home() / "javascript"),
         Program("go", "go", (str(home() / "go" / "clients"),), home() / "go"),
         _of_java("java", "clients"),
         _of_java("jms", "jms"),

@@ -156,15 +156,19 @@ function codeOf(error) {
   return error.code ?? error.name;
 }
 
-/** Run checks, some at the same time, and print a line for each; return whether all passed. */
-export async function run(checks, prefix) {
+/**
+ * Run checks, some at the same time, and print a line for each; return whether all passed.
+ *
+ * Each gets what `open` makes of the name of its entity.
+ */
+export async function run(checks, prefix, open = (entity) => new Context(entity)) {
   const waiting = Object.entries(checks);
   let passed = true;
   const worker = async () => {
     for (let next = waiting.shift(); next !== undefined; next = waiting.shift()) {
       const [name, check] = next;
       const began = performance.now();
-      const error = await errorOf(check, `${prefix}${name}`);
+      const error = await errorOf(check, open, `${prefix}${name}`);
       passed &&= error === "";
       const seconds = Math.round((performance.now() - began) / 10) / 100;
       say({ check: name, ok: error === "", error, seconds });
@@ -174,13 +178,13 @@ export async function run(checks, prefix) {
   return passed;
 }
 
-async function errorOf(check, entity) {
+async function errorOf(check, open, entity) {
   let timer;
   const limit = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new CheckError(`took longer than ${TIME_LIMIT_MS} ms`)), TIME_LIMIT_MS);
   });
   try {
-    await Promise.race([alone(check, entity), limit]);
+    await Promise.race([alone(check, open(entity)), limit]);
     return "";
   } catch (error) {
     const all = (error.errors ?? []).map((one) => `; ${one.name} ${one.code ?? ""}: ${one.message}`);
@@ -190,8 +194,7 @@ async function errorOf(check, entity) {
   }
 }
 
-async function alone(check, entity) {
-  const context = new Context(entity);
+async function alone(check, context) {
   try {
     await check(context);
   } finally {

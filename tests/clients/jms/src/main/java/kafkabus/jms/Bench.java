@@ -150,7 +150,11 @@ final class Bench implements AutoCloseable {
 
     /** Returns a connection that delivers. */
     Connection connect() throws JMSException {
-        Connection connection = closing(factory(address()).createConnection());
+        return connect(address());
+    }
+
+    Connection connect(String address) throws JMSException {
+        Connection connection = closing(factory(address).createConnection());
         connection.start();
         return connection;
     }

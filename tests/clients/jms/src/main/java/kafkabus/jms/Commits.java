@@ -33,6 +33,8 @@ import java.util.stream.IntStream;
 final class Commits {
     /** Longer than a description of an entity is kept without a look whether it changed. */
     private static final Duration OLD = Duration.ofMillis(5_500);
+    /** Longer than that after the last look at one that nobody uses: others' receivers look at all that were used lately. */
+    private static final Duration UNUSED = Duration.ofMillis(15_500);
     /** Longer than the locks of queues with short ones. */
     private static final Duration LOCKS_END = Duration.ofMillis(6_500);
     /** Longer than the locks of queues whose clients have some work to do. */
@@ -64,23 +66,25 @@ final class Commits {
         return IntStream.range(0, count).mapToObj(number -> String.format("%03d", number)).collect(Collectors.toList());
     }
 
-    private static void commitEach(Bench bench, int count, Duration pause) throws Exception {
-        Session session = bench.transacted();
+    private static void commitEach(Bench bench, Session session, int count, Duration pause) throws Exception {
         MessageProducer producer = session.createProducer(session.createQueue(bench.entity));
         for (String body : numbers(count)) {
+            Thread.sleep(pause.toMillis());
             producer.send(keyed(session, KEY, body));
             session.commit();
-            Thread.sleep(pause.toMillis());
         }
         sameBodies(bench.drain(bench.entity), numbers(count), "what was stored");
     }
 
+    /** The gateway looks at the queue anew, after a pause, while it has the commit already. */
     private static void slowSends(Bench bench) throws Exception {
-        commitEach(bench, 3, OLD);
+        Bundler network = bench.closing(new Bundler(Bench.address()));
+        Session session = bench.connect(network.address()).createSession(true, Session.SESSION_TRANSACTED);
+        commitEach(bench, session, 2, UNUSED);
     }
 
     private static void quickSends(Bench bench) throws Exception {
-        commitEach(bench, 60, Duration.ofMillis(100));
+        commitEach(bench, bench.transacted(), 60, Duration.ofMillis(100));
     }
 
     /** Many messages in each of some transactions, which follow each other without a pause. */
