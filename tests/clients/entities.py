@@ -119,6 +119,8 @@ CHECKS = {
     "receive-prefetch": Check(languages=("python", "java")),
     "abandon": Check(),
     "abandon-properties": Check(languages=("javascript", "go", "java")),
+    "abandon-refused": Check(languages=("javascript", "go", "java")),
+    "defer-refused": Check(languages=("javascript", "go", "java")),
     "max-delivery-count": Check((Queue(max_delivery_count=2),)),
     "defer": Check(),
     "dead-letter": Check(),

@@ -23,6 +23,8 @@ var checks = map[string]check{
 	"receive-and-delete":   receiveAndDelete,
 	"abandon":              abandon,
 	"abandon-properties":   abandonProperties,
+	"abandon-refused":      abandonRefused,
+	"defer-refused":        deferRefused,
 	"max-delivery-count":   maxDeliveryCount,
 	"defer":                deferMessage,
 	"dead-letter":          deadLetter,
@@ -226,6 +228,25 @@ func abandonProperties(b *bench) {
 	wanted := map[string]any{"colour": "blue", "more": "text", "size": int64(5)}
 	same(got.ApplicationProperties, wanted, "application properties")
 	b.complete(receiver, got)
+}
+
+// abandonRefused fails if a change that the gateway does not make looks as if it did.
+func abandonRefused(b *bench) {
+	b.send(message("one"))
+	receiver := b.receiver(nil)
+	err := receiver.AbandonMessage(b.ctx, b.receiveOne(receiver), &azservicebus.AbandonMessageOptions{
+		PropertiesToModify: map[string]any{"colour": "blue"},
+	})
+	want(err != nil, "AbandonMessage returned no error, and nothing was done")
+}
+
+func deferRefused(b *bench) {
+	b.send(message("one"))
+	receiver := b.receiver(nil)
+	err := receiver.DeferMessage(b.ctx, b.receiveOne(receiver), &azservicebus.DeferMessageOptions{
+		PropertiesToModify: map[string]any{"colour": "blue"},
+	})
+	want(err != nil, "DeferMessage returned no error, and nothing was done")
 }
 
 func maxDeliveryCount(b *bench) {

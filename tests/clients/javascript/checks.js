@@ -119,6 +119,23 @@ export const CHECKS = {
     await receiver.completeMessage(got);
   },
 
+  // A change that the gateway does not make must not look as if it did.
+  async "abandon-refused"(context) {
+    await context.send(message("one"));
+    const receiver = context.receiver();
+    const got = await context.receiveOne(receiver);
+    const error = await receiver.abandonMessage(got, { colour: "blue" }).catch((caught) => caught);
+    want(error, "abandonMessage resolved, and nothing was done");
+  },
+
+  async "defer-refused"(context) {
+    await context.send(message("one"));
+    const receiver = context.receiver();
+    const got = await context.receiveOne(receiver);
+    const error = await receiver.deferMessage(got, { colour: "blue" }).catch((caught) => caught);
+    want(error, "deferMessage resolved, and nothing was done");
+  },
+
   async "max-delivery-count"(context) {
     await context.send(message("one"));
     const receiver = context.receiver();

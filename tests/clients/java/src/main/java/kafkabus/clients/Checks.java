@@ -25,6 +25,7 @@ import com.azure.messaging.servicebus.administration.models.SqlRuleFilter;
 import com.azure.messaging.servicebus.models.AbandonOptions;
 import com.azure.messaging.servicebus.models.CompleteOptions;
 import com.azure.messaging.servicebus.models.DeadLetterOptions;
+import com.azure.messaging.servicebus.models.DeferOptions;
 import com.azure.messaging.servicebus.models.ServiceBusMessageState;
 import com.azure.messaging.servicebus.models.ServiceBusReceiveMode;
 import com.azure.messaging.servicebus.models.SubQueue;
@@ -71,6 +72,8 @@ final class Checks {
         checks.put("receive-prefetch", Checks::receivePrefetch);
         checks.put("abandon", Checks::abandon);
         checks.put("abandon-properties", Checks::abandonProperties);
+        checks.put("abandon-refused", Checks::abandonRefused);
+        checks.put("defer-refused", Checks::deferRefused);
         checks.put("max-delivery-count", Checks::maxDeliveryCount);
         checks.put("defer", Checks::defer);
         checks.put("dead-letter", Checks::deadLetter);
@@ -273,6 +276,32 @@ final class Checks {
         same(got.getApplicationProperties(), Map.of("colour", "blue", "more", "text", "size", 5),
             "application properties");
         receiver.complete(got);
+    }
+
+    /** Fails if a change that the gateway does not make looks as if it did. */
+    private static void abandonRefused(Bench bench) {
+        bench.send(message("one"));
+        ServiceBusReceiverClient receiver = bench.receiver();
+        ServiceBusReceivedMessage got = bench.receiveOne(receiver);
+        want(isRefused(() -> receiver.abandon(got, new AbandonOptions().setPropertiesToModify(Map.of("colour", "blue")))),
+            "abandon returned, and nothing was done");
+    }
+
+    private static void deferRefused(Bench bench) {
+        bench.send(message("one"));
+        ServiceBusReceiverClient receiver = bench.receiver();
+        ServiceBusReceivedMessage got = bench.receiveOne(receiver);
+        want(isRefused(() -> receiver.defer(got, new DeferOptions().setPropertiesToModify(Map.of("colour", "blue")))),
+            "defer returned, and nothing was done");
+    }
+
+    private static boolean isRefused(Runnable work) {
+        try {
+            work.run();
+            return false;
+        } catch (RuntimeException error) {
+            return true;
+        }
     }
 
     private static ServiceBusReceiverClient deadLetters(Bench bench) {
