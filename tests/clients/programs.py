@@ -52,12 +52,34 @@ class Program(NamedTuple):
         return subprocess.run(
             [*self.command, *arguments],
             cwd=self.folder,
-            env={**os.environ, "CONNECTION_STRING": connection_string, "PREFIX": prefix},
+            env=_environment(connection_string, prefix),
             capture_output=True,
             text=True,
             timeout=timeout_s,
             check=False,
         )
+
+    def start(self, *arguments: str, connection_string: str, errors: Path) -> subprocess.Popen[str]:
+        """Start the program; its output can be read while it runs.
+
+        Args:
+            arguments: Its arguments.
+            connection_string: The gateway's connection string.
+            errors: The file to which its errors go.
+        """
+        with errors.open("w") as file:
+            return subprocess.Popen(
+                [*self.command, *arguments],
+                cwd=self.folder,
+                env=_environment(connection_string),
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+            )
+
+
+def _environment(connection_string: str, prefix: str = "") -> dict[str, str]:
+    return {**os.environ, "CONNECTION_STRING": connection_string, "PREFIX": prefix}
 
 
 def home() -> Path:
@@ -76,7 +98,9 @@ def _of_python(name: str, interpreter: str, *options: str) -> Program:
 def _of_java(name: str, package: str) -> Program:
     target = home() / name / "target"
     classes = f"{target / 'classes'}{os.pathsep}{target / 'dependency'}/*"
-    return Program(name, name, ("java", "-XX:TieredStopAtLevel=1", "-cp", classes, f"kafkabus.{package}.Program"), target)
+    return Program(
+        name, name, ("java", "-XX:TieredStopAtLevel=1", "-cp", classes, f"kafkabus.{package}.Program"), target
+    )
 
 
 def programs() -> list[Program]:

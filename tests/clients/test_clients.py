@@ -1,4 +1,4 @@
-"""Azure's unmodified SDKs work with a gateway: those for Python in each run, the others in ``make test-clients``.
+"""Clients that others wrote work with a gateway: Azure's SDKs for Python in each run, the others in ``make test-clients``.
 
 The tests start a namespace with a gateway. If ``KAFKABUS_GATEWAY`` is set, they use that one: it is the connection string that
 applications use, and ``KAFKABUS_CONNECTION_STRING`` that of its namespace, in which the tests create entities.
@@ -6,6 +6,7 @@ applications use, and ``KAFKABUS_CONNECTION_STRING`` that of its namespace, in w
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -27,6 +29,7 @@ from kafkabus.management import ServiceBusAdministrationClient
 from tests.clients import entities, spark_reader
 from tests.clients.comparison import differences
 from tests.clients.programs import Program, install_python, own_program, programs
+from tests.clients.restarts import RestartedGateway
 from tests.ports import free_ports
 from tests.servers import scratch_folder
 from tests.spark.marks import UNCLOSED_SOCKETS
@@ -132,6 +135,33 @@ def test_the_sdks_for_python_work(addresses: Addresses) -> None:
     }
     assert not wrong, json.dumps(wrong, indent=1)
     assert {len(lines) for lines in found.values()} == {38, 37}
+
+
+@pytest.mark.clients
+@pytest.mark.parametrize("name", ["jms", "rhea"])
+def test_a_client_outlives_a_restart(addresses: Addresses, tmp_path: Path, name: str) -> None:
+    """A client goes on over the links that it had before the gateway was stopped and started: all that was stored is there.
+
+    It takes a quarter of a minute, in which the client sends a message each tenth of a second and then waits for more.
+    """
+    queue = f"restart-{name}-{uuid.uuid4().hex[:6]}"
+    with ServiceBusAdministrationClient.from_connection_string(addresses.namespace) as administration:
+        entities.create_queue(administration, queue)
+    count, errors = 60, tmp_path / "errors"
+    with RestartedGateway(addresses.namespace) as gateway:
+        process = PROGRAMS[name].start(
+            "keep-sending", queue, str(count), connection_string=gateway.connection_string, errors=errors
+        )
+        with process:
+            assert process.stdout is not None
+            said = list(itertools.islice(process.stdout, count // 6))
+            gateway.restart()
+            said += process.stdout
+    assert process.returncode == 0, errors.read_text()[-3000:]
+    lines = [json.loads(line) for line in said]
+    assert [line["stored"] for line in lines if "stored" in line] == list(range(count))
+    # What was not answered before the gateway stopped was sent again, and may be there twice.
+    assert {line["received"] for line in lines if "received" in line} == set(range(count))
 
 
 @pytest.mark.clients

@@ -15,7 +15,7 @@ final class KeepSending {
 
     /** Sends so many messages through Qpid's failover, prints the number of each when it is stored, and receives all. */
     static void run(String queue, int count) throws Exception {
-        String address = "failover:(" + Bench.address() + ")?failover.maxReconnectAttempts=100&failover.reconnectDelay=100"
+        String address = "failover:(" + Bench.address() + ")?failover.maxReconnectAttempts=600&failover.reconnectDelay=100"
             + "&failover.useReconnectBackOff=false&jms.requestTimeout=20000&jms.sendTimeout=20000";
         try (Connection connection = Bench.factory(address).createConnection()) {
             connection.start();
