@@ -56,8 +56,10 @@ export class RheaContext {
   async connection() {
     const connection = connect();
     this.connections.push(connection);
-    // Sockets that break show as messages that do not come.
-    connection.on("disconnected", () => {});
+    // What breaks shows as messages that do not come; an error that nobody hears would end the process.
+    for (const what of ["disconnected", "connection_error", "session_error", "sender_error", "receiver_error"]) {
+      connection.on(what, () => {});
+    }
     await event(connection, "connection_open", "connection_close");
     return connection;
   }

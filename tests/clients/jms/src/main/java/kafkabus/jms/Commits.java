@@ -124,7 +124,8 @@ final class Commits {
     /** Receives messages, waits, commits, and fails if one comes again. */
     private static void accept(Bench bench, int count, Duration work, Duration locksEnd) throws Exception {
         bench.send(bench.entity, numbers(count));
-        Session session = bench.transacted();
+        Bundler network = bench.closing(new Bundler(Bench.address()));
+        Session session = bench.connect(network.address()).createSession(true, Session.SESSION_TRANSACTED);
         MessageConsumer consumer = session.createConsumer(session.createQueue(bench.entity));
         for (int index = 0; index < count; index++) {
             receive(consumer);
