@@ -160,7 +160,7 @@ def test_a_client_outlives_a_restart(addresses: Addresses, tmp_path: Path, name:
     assert process.returncode == 0, errors.read_text()[-3000:]
     lines = [json.loads(line) for line in said]
     assert [line["stored"] for line in lines if "stored" in line] == list(range(count))
-    # What was not answered before the gateway stopped was sent again, and may be there twice.
+    # A message that was not answered before the gateway stopped was sent again, and may be there twice.
     assert {line["received"] for line in lines if "received" in line} == set(range(count))
 
 
