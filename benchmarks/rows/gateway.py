@@ -22,7 +22,8 @@ from benchmarks.steady import SETTLING_IN, receive_new
 from benchmarks.workbench import BODY, Workbench
 from kafkabus.gateway.amqp.performatives import Accepted, Disposition, Source, Target
 from kafkabus.gateway.server.messages import BATCH_FORMAT
-from kafkabus.gateway.server.receivers import SESSION_FILTER, TIMEOUT
+from kafkabus.gateway.server.receivers import TIMEOUT
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import UInt
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
@@ -238,7 +239,9 @@ async def _wait_for_sessions(process: _Process, queue: str, count: int, part: fl
         for _ in range(count // _LINKS_EACH):
             client = await stack.enter_async_context(AmqpClient(process.port))
             links += [
-                client.begin_to_attach(handle, receives=True, source=source, target=Target("here"), properties=properties)
+                client.begin_to_attach(
+                    handle, receives=True, source=source, target=Target("here"), properties=properties
+                )
                 for handle in range(_LINKS_EACH)
             ]
         _, seconds = await _watch(process, part)

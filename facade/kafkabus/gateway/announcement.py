@@ -80,15 +80,15 @@ def unchecked_addresses(host: str, bound: Bound) -> list[str]:
 
 
 def warning(unchecked: Sequence[str], remedy: str) -> str:
-    """Return the warning that addresses are open to everyone who reaches them, in one line.
+    """Return the warning that addresses are open to each client that reaches them, in one line.
 
     Args:
         unchecked: The addresses, one or more.
-        remedy: What to do about it.
+        remedy: The remedy, as an imperative.
     """
     *first, last = unchecked
     addresses = f"{', '.join(first)} or {last}" if first else last
-    return f"Warning: no key is checked: anyone who can reach {addresses} has full rights; {remedy}"
+    return f"Warning: no key is checked: each client that can reach {addresses} has full rights; {remedy}"
 
 
 def _is_loopback(host: str) -> bool:

@@ -226,7 +226,9 @@ def test_addresses_without_policies_are_named() -> None:
     assert unchecked_addresses("", Bound(1, None)) == ["*:1 (AMQP)"]
     named = unchecked_addresses("::", Bound(5672, 5671, None, 443))
     assert named == ["[::]:5672 (AMQP)", "[::]:5671 (AMQP with TLS)", "[::]:443 (administration with TLS)"]
-    assert warning(["a", "b"], "c") == "Warning: no key is checked: anyone who can reach a or b has full rights; c"
+    assert (
+        warning(["a", "b"], "c") == "Warning: no key is checked: each client that can reach a or b has full rights; c"
+    )
 
 
 @contextmanager

@@ -62,7 +62,7 @@ async def left(client: AmqpClient, entity: str = "q") -> list[bytes]:
 
 @pytest.mark.parametrize("takes", [True, False])
 async def test_a_link_that_copies_leaves_the_messages(client: AmqpClient, takes: bool) -> None:
-    """Whatever its client does with the copies: it gets each once, and those that come later as well."""
+    """Its client gets each message once, and those that come later as well, whether it settles the copies or not."""
     await fill(client, 40)
     modes = {"snd_settle_mode": 1 if takes else 0}
     browser = await client.attach(
@@ -99,7 +99,7 @@ async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> No
         assert browser.waiting == count
 
 
-# What is not in force.
+# Filters and answers.
 
 
 @pytest.mark.parametrize(

@@ -80,7 +80,7 @@ class RedisConnection:
             LedgerError: Redis refuses the call for another reason.
         """
 
-        def attempt() -> T:
+        def once() -> T:
             try:
                 with self._room:
                     if not self._looked_at:
@@ -93,9 +93,12 @@ class RedisConnection:
                     self._may_be_another(error)
                 raise
 
+        def attempt() -> T:
+            return cancellable(once())
+
         try:
             try:
-                return cancellable(attempt())
+                return attempt()
             except RedisError as error:
                 if not passes(error):
                     raise
@@ -106,7 +109,7 @@ class RedisConnection:
                 wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
                 reraise=True,
             )
-            return retrying(lambda: cancellable(attempt()))
+            return retrying(attempt)
         except RedisError as error:
             raise self.translated(error) from error
 

@@ -23,7 +23,7 @@ _NONE: Final = object()
 
 
 class AskedSource:
-    """What a client asks for when it attaches a link on which it receives.
+    """The request of a client that attaches a link on which it receives.
 
     Args:
         source: The source, as it came.
