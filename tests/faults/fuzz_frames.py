@@ -31,6 +31,7 @@ from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import Symbol, UInt, ULong, encode
 from tests.amqp_client import AmqpClient, Link
 from tests.clients.conversations import create_entities, recorded
+from tests.faults.floods import FLOODS, flood
 from tests.ports import free_ports
 from tests.servers import scratch_folder
 
@@ -42,6 +43,9 @@ LINGER = 0.05
 """How long, in seconds, a broken client stays connected at the most when it has said everything."""
 GROWTH_MB = 32.0
 """How much memory, in MB, a gateway may gain between the first tenth of ten minutes and their end."""
+FLOODED = "flooded"
+"""The queue that floods send to."""
+WARMED_UP = 200
 _HEADER = b"AMQP"
 _VALUES: Sequence[object] = (
     None,
@@ -264,6 +268,7 @@ def create_all(connection_string: str) -> None:
         administration.create_namespace("Premium", 4)
         create_entities(administration)
         administration.create_queue(BYSTANDER)
+        administration.create_queue(FLOODED)
 
 
 def _connections(process: psutil.Process, port: int) -> int:
@@ -271,11 +276,52 @@ def _connections(process: psutil.Process, port: int) -> int:
     return sum(one.laddr.port == port and bool(one.raddr) for one in process.net_connections("tcp"))
 
 
+def _withstands(kind: str, port: int, process: psutil.Process, seconds: float) -> bool:
+    """Tell what a flood does to a gateway; return whether it grew by little, and another client was served meanwhile."""
+
+    async def run() -> tuple[int, int]:
+        bystander, over = Bystander(port), asyncio.Event()
+
+        async def until_over() -> int:
+            try:
+                return await flood(kind, port, FLOODED, seconds)
+            finally:
+                over.set()
+
+        _, count = await asyncio.gather(bystander.run(over.is_set), until_over())
+        return count, bystander.messages
+
+    asyncio.run(_warm_up(port))
+    before = process.memory_info().rss / 1e6
+    count, messages = asyncio.run(run())
+    grown = process.memory_info().rss / 1e6 - before
+    Console(highlight=False, soft_wrap=True).print(
+        f"flood {kind}: {count} in {seconds:g} s; memory: {before:.0f} MB, grown by {grown:.0f}; bystander: {messages}"
+    )
+    return grown < GROWTH_MB and messages > seconds
+
+
+async def _warm_up(port: int) -> None:
+    """Have a client be served for a moment, so that what a gateway keeps anyway is there."""
+    deadline = time.monotonic() + 60
+    while True:
+        bystander = Bystander(port)
+        try:
+            await bystander.run(lambda: bystander.messages >= WARMED_UP)  # noqa: B023 - it is called at once
+        except ConnectionRefusedError:
+            if time.monotonic() >= deadline:
+                raise
+            await asyncio.sleep(0.1)
+        else:
+            return
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--seconds", type=float, default=600.0)
+    parser.add_argument("--floods", type=float, help="seconds for which each flood goes on, in place of frames")
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     # Clients go on although the gateway has closed their connections: asyncio warns of that each time.
@@ -286,6 +332,9 @@ def main() -> None:
         with EmbeddedRuntime(data, gateway=GatewayPorts(amqp, http)) as runtime:
             create_all(runtime.connection_string)
             process = psutil.Process(runtime.processes[NAME])
+            if options.floods is not None:
+                withstood = {kind: _withstands(kind, amqp, process, options.floods) for kind in FLOODS}
+                sys.exit(not all(withstood.values()))
             became, messages = Counter[str](), 0
             grown: list[float] = []
             for part, share in enumerate((0.1, 0.9)):

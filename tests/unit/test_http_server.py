@@ -12,8 +12,9 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from kafkabus._runtime import http_server
-from kafkabus._runtime.http_connections import ConnectionLimits, RequestLimit, network_of
+from kafkabus._runtime.http_connections import ConnectionLimits, RequestLimit
 from kafkabus._runtime.http_server import HttpServer
+from kafkabus._runtime.networks import network_of
 from tests.certificates import Authority
 
 PATIENCE = 20.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,10 +13,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from kafkabus._runtime.networks import network_of
+
 TLS_WITHIN = 10.0
 """Within how many seconds a client has to agree on TLS; its connection is counted only then."""
-_NETWORK_BITS = 64
-"""The bits of an IPv6 address that its client cannot choose."""
 
 
 @dataclass(frozen=True)
@@ -209,25 +208,3 @@ async def _refuse(send: Send) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"retry-after", b"1"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": 503, "headers": headers})
     await send({"type": "http.response.body", "body": b"Too many requests are served now: ask again later"})
-
-
-def network_of(client: object) -> str:
-    """Return what stands for a client in counts by address.
-
-    Args:
-        client: The address of its socket: a tuple that begins with an IP address. Anything else is one client.
-
-    Returns:
-        The IPv4 address, or the network of 64 bits of an IPv6 address, in which a client can choose any; else an empty text.
-    """
-    if not isinstance(client, (tuple, list)) or not client:
-        return ""
-    try:
-        address = ipaddress.ip_address(str(client[0]).partition("%")[0])
-    except ValueError:
-        return ""
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.ip_network((address, _NETWORK_BITS), strict=False))

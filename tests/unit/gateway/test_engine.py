@@ -225,6 +225,15 @@ def test_a_connection_has_so_many_sessions() -> None:
     assert closed.error.condition == RESOURCE_LIMIT_EXCEEDED
 
 
+def test_a_session_has_a_channel_up_to_the_highest() -> None:
+    """The memory of channels has a bound."""
+    talk = Talk(Limits(sessions=3))
+    talk.open()
+    closed = only(talk.say(Begin(), channel=3), Closed)
+    assert closed.error is not None
+    assert closed.error.condition == NOT_ALLOWED
+
+
 # Links.
 
 
@@ -313,6 +322,78 @@ def test_a_connection_has_so_many_links() -> None:
     assert talk.say(Attach("more", 1, True)) == []
     (detach,) = talk.heard(Detach)
     assert condition_of(detach) == RESOURCE_LIMIT_EXCEEDED
+
+
+def test_a_link_has_a_handle_up_to_the_highest() -> None:
+    """The memory of handles has a bound."""
+    talk = Talk(Limits(links=3))
+    talk.open()
+    talk.begin()
+    talk.attach(3, receives=True)
+    talk.say(Attach("more", 4, True))
+    assert condition_of(talk.heard(End)[0]) == NOT_ALLOWED
+
+
+def test_a_peer_answers_that_links_were_detached() -> None:
+    """Its handles are remembered until then, or the session is over; one that never answers loses its session."""
+    talk = Talk(Limits(links=4))
+    talk.open()
+    for channel in range(3):
+        talk.begin(channel)
+    for channel, handle in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0)):
+        talk.attach(handle, receives=True, channel=channel).detach()
+    assert talk.engine.unanswered == 5
+    assert talk.engine.kept_bytes > 0
+    talk.take()
+    talk.heard(Detach)
+    assert talk.say(Attach("more", 4, True), channel=1) == []
+    assert condition_of(talk.heard(End)[0]) == RESOURCE_LIMIT_EXCEEDED
+    assert talk.engine.unanswered == 3
+    talk.say(Detach(0, closed=True), channel=2)
+    assert talk.engine.unanswered == 2
+    talk.attach(1, receives=True, channel=2)
+
+
+def test_links_are_asked_for_in_so_many_bytes() -> None:
+    """A request is kept as long as its link."""
+    talk = Talk(Limits(attach_bytes=2_000))
+    talk.open()
+    talk.begin()
+    first = talk.attach(0, receives=True, properties={"x": "x" * 1_500})
+    talk.take()
+    before = talk.engine.attach_bytes
+    assert 1_500 < before < 2_000
+    assert talk.say(Attach("more", 1, True, properties={"x": "x" * 1_500})) == []
+    assert condition_of(talk.heard(Detach)[0]) == RESOURCE_LIMIT_EXCEEDED
+    assert talk.engine.attach_bytes == before
+    first.detach()
+    assert talk.engine.attach_bytes == 0
+
+
+def test_frames_that_wait_for_the_peer_are_counted_until_it_takes_them() -> None:
+    """Or until their session is over."""
+    for ends in (False, True):
+        talk = Talk()
+        talk.open()
+        talk.begin(window=0)
+        link = talk.attach(0, receives=True)
+        link.accept()
+        link.send(b"t", b"x" * 1_000, settled=True)
+        assert 1_000 < talk.engine.waiting_bytes < 1_200
+        talk.say(End()) if ends else talk.flow(0, 1)
+        assert talk.engine.waiting_bytes == 0
+
+
+def test_small_pieces_of_a_message_are_joined(talk: Talk) -> None:
+    """Each takes fifty bytes beside its own."""
+    incoming(talk)
+    for number in range(5_000):
+        talk.say(Transfer(0, 0 if not number else None, b"t" if not number else None, more=True), b"xy")
+    (session,) = talk.engine.sessions.values()
+    coming = session.links[0].coming
+    assert coming is not None
+    assert (len(coming.pieces), talk.engine.partial_bytes) == (3, 10_000)
+    assert delivered(talk.say(Transfer(0), b"z"))[1] == b"xy" * 5_000 + b"z"
 
 
 # Messages that come.

@@ -66,6 +66,10 @@ class LoginError(AmqpError):
         self.code = code
 
 
+_NUMBER_BYTES: Final = 64
+"""How many bytes are counted for a number that is remembered."""
+
+
 class _Phase(Enum):
     """How far a connection is."""
 
@@ -94,6 +98,10 @@ class Connection:
         partial_bytes: The bytes of messages of which not all frames have come.
         holds: While it is more than 0, the end of a link, a session or the connection is held back, with all that follows it.
         mechanism: The mechanism by which the peer logged in; None without SASL.
+        waiting_bytes: The bytes of frames that wait until the peer's sessions take more.
+        attach_bytes: The bytes in which the links that are attached were asked for.
+        unanswered: How many links were detached of which the peer has not said that it knows.
+        frame_bytes: The size of the frame that is handled.
     """
 
     def __init__(
@@ -107,9 +115,9 @@ class Connection:
         self.sessions: dict[int, Session] = {}
         self.peer: Open | None = None
         self.mechanism: str | None = None
-        self.partial_bytes = 0
         self.holds = 0
         self._held: Frame | None = None
+        self.partial_bytes = self.waiting_bytes = self.attach_bytes = self.unanswered = self.frame_bytes = 0
         self._container_id = container_id
         self._mechanisms = tuple(mechanisms)
         self._log_in = log_in
@@ -143,6 +151,29 @@ class Connection:
     def is_held(self) -> bool:
         """Whether an end of the peer is held back."""
         return self._held is not None
+
+    @property
+    def kept_bytes(self) -> int:
+        """How many bytes the peer makes the engine keep, output that was not taken left out."""
+        forgotten = self.unanswered + len(self._ended)
+        return (
+            len(self._reader) + self.partial_bytes + self.waiting_bytes + self.attach_bytes + _NUMBER_BYTES * forgotten
+        )
+
+    def lose(self) -> None:
+        """Forget the messages of which not all frames came: the connection is lost."""
+        self._reader.clear()
+        for session in self.sessions.values():
+            for link in session.links.values():
+                link._let_go()
+
+    def forget(self) -> None:
+        """Forget everything: the owner has let go of the links. Garbage, which has circles, is collected rarely."""
+        for session in list(self.sessions.values()):
+            self._drop(session)
+        self._reader.clear()
+        self._output.clear()
+        self._phase = _Phase.CLOSED
 
     def take_output(self) -> bytes:
         """Return the bytes to send, and forget them."""
@@ -257,6 +288,7 @@ class Connection:
             return []
         if self._phase is _Phase.OPEN:
             return self._opened(_expected(performative, Open))
+        self.frame_bytes = frame.size
         if isinstance(performative, Begin):
             return self._begin(frame.channel, performative)
         return self._handle_in_session(frame.channel, performative, frame.payload)
@@ -284,13 +316,17 @@ class Connection:
         self._phase = _Phase.OPENED
         return [Opened(opened)]
 
-    def _write_open(self) -> None:
+    @property
+    def _channel_max(self) -> int:
         asked = 0xFFFF if self.peer is None else self.peer.channel_max
+        return min(asked, max(0, self.limits.sessions - 1))
+
+    def _write_open(self) -> None:
         self._write(
             Open(
                 self._container_id,
                 max_frame_size=self.limits.frame_bytes,
-                channel_max=min(asked, max(0, self.limits.sessions - 1)),
+                channel_max=self._channel_max,
                 idle_time_out=self.limits.idle_ms,
             )
         )
@@ -300,6 +336,8 @@ class Connection:
             raise AmqpError(NOT_ALLOWED, f"a session was begun on channel {channel} before")
         if len(self.sessions) >= self.limits.sessions:
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.limits.sessions} sessions")
+        if channel > self._channel_max:
+            raise AmqpError(NOT_ALLOWED, f"a session on channel {channel}: the highest is {self._channel_max}")
         session = self.sessions[channel] = Session(self, channel, begin)
         session._write(
             Begin(
@@ -317,7 +355,7 @@ class Connection:
         links = list(session.links.values())
         for link in links:
             session._forget(link)
-        session._waiting.clear()
+        session._drop_waiting()
         return [LinkDetached(link) for link in links]
 
     def _end(self, session: Session, error: AmqpError | None) -> list[Event]:

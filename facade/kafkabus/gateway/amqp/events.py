@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.performatives import Open
 
 if TYPE_CHECKING:
     from kafkabus.gateway.amqp.session import Link
+
+
+SMALL_PIECE: Final = 4_096
+"""A piece of a message with fewer bytes is joined with the next one."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,7 @@ class Limits:
         links: The most links, of all sessions together.
         message_bytes: The largest message, or batch of messages, that is kept; an entity may take less.
         partial_bytes: The most bytes of messages of which not all frames have come.
+        attach_bytes: The most bytes in which the links that are attached were asked for.
         window: The most frames of a session that come before they are asked for again.
         idle_ms: After how many milliseconds without a frame the client is taken for gone.
     """
@@ -31,6 +36,7 @@ class Limits:
     links: int = 5_000
     message_bytes: int = 1_114_112
     partial_bytes: int = 16_777_216
+    attach_bytes: int = 4_194_304
     window: int = 5_000
     idle_ms: int = 120_000
 
@@ -155,6 +161,9 @@ class IncomingDelivery:
         self.size += len(piece)
         if self.is_too_large:
             self.pieces.clear()
+        elif self.pieces and len(self.pieces[-1]) < SMALL_PIECE:
+            # Many pieces of a byte each would take fifty times as much.
+            self.pieces[-1] += piece
         else:
             self.pieces.append(piece)
 

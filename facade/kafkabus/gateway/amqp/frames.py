@@ -32,12 +32,14 @@ class Frame(NamedTuple):
         channel: The session's channel.
         performative: Its statement; None if it is empty.
         payload: The bytes behind the performative.
+        size: How many bytes performative and payload have.
     """
 
     kind: int
     channel: int
     performative: Composite | None
     payload: bytes
+    size: int = 0
 
 
 class FrameReader:
@@ -57,6 +59,10 @@ class FrameReader:
     def feed(self, data: bytes | memoryview) -> None:
         """Add bytes that came."""
         self._buffer += data
+
+    def clear(self) -> None:
+        """Forget the bytes that came."""
+        self._buffer = bytearray()
 
     def header(self) -> bytes | None:
         """Return the protocol header that the bytes begin with; None as long as it is not there as a whole."""
@@ -99,7 +105,7 @@ def _frame(kind: int, channel: int, content: bytes) -> Frame:
     performative = decode_composite(value) if isinstance(value, Described) else value
     if not isinstance(performative, Composite):
         raise AmqpError(DECODE_ERROR, f"{value!r:.60} is no performative")
-    return Frame(kind, channel, performative, content[at:])
+    return Frame(kind, channel, performative, content[at:], len(content))
 
 
 def frame_of(channel: int, performative: bytes, payload: bytes = b"", kind: int = AMQP_FRAME) -> bytes:

@@ -58,6 +58,7 @@ class Link:
         session: Its session.
         handle: Its handle, the same in both directions.
         attach: The peer's request.
+        attach_bytes: Its size.
         sends: Whether we send on it.
         is_attached: Whether it was accepted, and not detached since.
         owner: The owner's own note.
@@ -71,6 +72,7 @@ class Link:
         self.session = session
         self.handle = attach.handle
         self.attach = attach
+        self.attach_bytes = session.connection.frame_bytes
         self.sends = attach.role
         self.is_attached = False
         self.owner: Any = None
@@ -140,7 +142,7 @@ class Link:
         """Detach the link; the peer's answer is not told."""
         if self.session._forget(self):
             self.session._write(Detach(self.handle, closed=True, error=error_of(error)))
-            self.session._detaching.add(self.handle)
+            self.session._await_answer(self.handle)
 
     # A link on which we receive.
 
@@ -334,23 +336,47 @@ class Session:
         raise AmqpError(ILLEGAL_STATE, f"{type(performative).__name__} within a session")
 
     def _attach(self, attach: Attach) -> list[Event]:
+        connection, limits = self.connection, self.connection.limits
         if attach.handle in self.links:
             raise AmqpError(HANDLE_IN_USE, f"handle {attach.handle} is in use")
+        if attach.handle > limits.links:
+            raise AmqpError(NOT_ALLOWED, f"handle {attach.handle}: the highest is {limits.links}")
+        if connection.unanswered > limits.links:
+            raise AmqpError(
+                RESOURCE_LIMIT_EXCEEDED, f"{connection.unanswered} links were detached, which the peer has not answered"
+            )
         link = Link(self, attach)
         self.links[attach.handle] = link
-        self._detaching.discard(attach.handle)
-        if sum(len(session.links) for session in self.connection.sessions.values()) > self.connection.limits.links:
+        connection.attach_bytes += link.attach_bytes
+        self._answered(attach.handle)
+        if sum(len(session.links) for session in connection.sessions.values()) > limits.links:
+            link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {limits.links} links"))
+            return []
+        if connection.attach_bytes > limits.attach_bytes:
             link.refuse(
-                AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.connection.limits.links} links")
+                AmqpError(
+                    RESOURCE_LIMIT_EXCEEDED, f"the links of a connection are asked for in {limits.attach_bytes} bytes"
+                )
             )
             return []
         return [LinkAttached(link)]
+
+    def _await_answer(self, handle: int) -> None:
+        """Remember a link that was detached, until the peer says that it knows."""
+        if handle not in self._detaching:
+            self._detaching.add(handle)
+            self.connection.unanswered += 1
+
+    def _answered(self, handle: int) -> None:
+        if handle in self._detaching:
+            self._detaching.remove(handle)
+            self.connection.unanswered -= 1
 
     def _detach(self, detach: Detach) -> list[Event]:
         link = self.links.get(detach.handle)
         if link is None:
             if detach.handle in self._detaching:
-                self._detaching.discard(detach.handle)
+                self._answered(detach.handle)
                 return []
             raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {detach.handle}")
         if not link._is_answered:
@@ -366,6 +392,7 @@ class Session:
         if self.links.get(link.handle) is not link:
             return False
         del self.links[link.handle]
+        self.connection.attach_bytes -= link.attach_bytes
         link.is_attached = False
         if link.coming is not None:
             link.cut_off = link.coming.state
@@ -468,12 +495,21 @@ class Session:
         frame = frame_of(self.channel, transfer, payload)
         if self._waiting or self._peer_window <= 0:
             self._waiting.append(frame)
+            self.connection.waiting_bytes += len(frame)
         else:
             self._put_out(frame)
 
     def _send_waiting(self) -> None:
         while self._waiting and self._peer_window > 0:
+            self.connection.waiting_bytes -= len(self._waiting[0])
             self._put_out(self._waiting.popleft())
+
+    def _drop_waiting(self) -> None:
+        """Forget the frames that wait, and the links that were detached: the session is over."""
+        self.connection.waiting_bytes -= sum(map(len, self._waiting))
+        self._waiting.clear()
+        self.connection.unanswered -= len(self._detaching)
+        self._detaching.clear()
 
     def _put_out(self, frame: bytes) -> None:
         self._peer_window -= 1

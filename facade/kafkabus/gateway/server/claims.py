@@ -15,6 +15,12 @@ MOST_CLAIMS: Final = 10_000
 """The most claims of a client; each is for an audience of its own."""
 LONGEST_TIMER: Final = 60.0
 """The longest time until claims are looked at again, in seconds: the clock may be set meanwhile."""
+LONGEST_AUDIENCE: Final = 2_048
+"""The longest audience, in characters."""
+LONGEST_TOKEN: Final = 8_192
+"""The longest token, in characters."""
+MOST_CHARACTERS: Final = 1_000_000
+"""The most characters that the audiences of a client have together."""
 
 
 class Claims:
@@ -53,6 +59,11 @@ class Claims:
         Raises:
             UnauthorizedError: The token or the audience is malformed, or the policies refuse it.
         """
+        if len(audience) > LONGEST_AUDIENCE or len(token) > LONGEST_TOKEN:
+            raise UnauthorizedError(
+                f"an audience of {len(audience)} and a token of {len(token)} characters: they have at most {LONGEST_AUDIENCE} "
+                f"and {LONGEST_TOKEN}"
+            )
         claim = claim_of(self._policies, token, time.time(), address)
         if self._policies is None:
             return
@@ -62,11 +73,18 @@ class Claims:
             raise UnauthorizedError(f"name: {error}") from error
         if len(self._claims) >= MOST_CLAIMS and scope not in self._claims:
             raise UnauthorizedError(f"a connection has at most {MOST_CLAIMS} claims")
+        if scope not in self._claims and len(scope) + sum(map(len, self._claims)) > MOST_CHARACTERS:
+            raise UnauthorizedError(f"the audiences of a connection have at most {MOST_CHARACTERS} characters together")
         before = self._claims.get(scope)
         self._claims[scope] = claim
         self._set_alarm()
         if before is not None and not _includes(claim, before):
             self._on_change()
+
+    @property
+    def has_any(self) -> bool:
+        """Whether the client has a claim, or needs none."""
+        return self._policies is None or bool(self._claims or self._login)
 
     def check(self, path: str | None, *rights: Right) -> None:
         """Check that the client may do something now.

@@ -26,6 +26,7 @@ class ClaimsNode(RequestNode):
             return _answer(503, str(error))
         except UnauthorizedError as error:
             return _answer(401, str(error))
+        self.peer.noted_claim()
         return _answer(202, "Accepted")
 
 

@@ -25,6 +25,7 @@ from kafkabus.gateway.claims import Policies
 from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
 from kafkabus.gateway.server.browsers import BrowserNode
+from kafkabus.gateway.server.budget import Budget, Strangers
 from kafkabus.gateway.server.claims_node import ClaimsNode
 from kafkabus.gateway.server.coordinator import CoordinatorNode
 from kafkabus.gateway.server.management import ManagementNode
@@ -53,6 +54,10 @@ class GatewaySettings:
         credit: How many messages a client may send over a link before the first is stored.
         unsettled: How many messages a client may hold over a link.
         held_bytes: How many bytes of a client may wait to be stored before no more are read.
+        all_held_bytes: How many bytes of all clients may wait to be stored before less is read of each.
+        kept_bytes: How many bytes all clients may make the gateway keep: of messages that they have begun, of answers that
+            they do not take, of links. The client that has the most at the address that has the most is ended for others.
+        address_bytes: How many of these bytes the clients of one address may have.
         policies: The policies that clients' tokens are checked against; None: they are carried, and not checked.
         transactions: Bounds of a client's transactions.
     """
@@ -62,6 +67,9 @@ class GatewaySettings:
     credit: int = 1_000
     unsettled: int = 10_000
     held_bytes: int = 16 * 1024 * 1024
+    all_held_bytes: int = 256 * 1024 * 1024
+    kept_bytes: int = 128 * 1024 * 1024
+    address_bytes: int = 24 * 1024 * 1024
     policies: Policies | None = None
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
 
@@ -93,6 +101,10 @@ class Gateway:
         client: The namespace's client, which all peers share.
         administration: The namespace's administration client.
         peers: The clients that are connected.
+        held_bytes: How many bytes of clients' messages wait to be stored.
+        budget: The bytes that clients make the gateway keep.
+        strangers: The clients without a right, if policies give rights: up to half of the connections, half of these from one
+            address.
         tally: Counts of connections.
         undelivered: Messages that were received and deleted for clients that were lost then.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
@@ -104,6 +116,11 @@ class Gateway:
         self.client = ServiceBusClient.from_connection_string(connection_string)
         self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
         self.peers: set[Peer] = set()
+        settings = self.settings
+        self.budget = Budget[Peer](settings.address_bytes, settings.kept_bytes, Peer.end_for_bytes)
+        share = max(1, settings.connections // 2)
+        self.strangers = Strangers[Peer](max(1, share // 2), share, Peer.end_without_right)
+        self.held_bytes = 0
         self.tally = Tally()
         self.undelivered = Undelivered()
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
@@ -164,7 +181,14 @@ class Gateway:
             self.tally.refused += 1
             return False
         self.peers.add(peer)
+        if self.settings.policies is not None:
+            self.strangers.add(peer)
         return True
+
+    def forget(self, peer: Peer) -> None:
+        """Count a client whose connection was lost no more."""
+        self.budget.note(peer, 0)
+        self.strangers.discard(peer)
 
     def left(self, peer: Peer) -> None:
         """Note a client that is gone."""

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 PREFIX: Final = "com.microsoft:"
 TRACKING_ID: Final = "com.microsoft:tracking-id"
 MOST_PEEKED: Final = 1_000
+PEEKED_AT_ONCE: Final = 100
+PEEKED_BYTES: Final = 4 * 1024 * 1024
+"""How many bytes an answer to a peek has before it ends: fewer messages than were asked for may come at any time."""
 MOST_NUMBERS: Final = 10_000
 MOST_DELETED: Final = 4_000
 """The most messages that one request deletes, as Service Bus documents it."""
@@ -217,11 +220,20 @@ class ManagementNode(RequestNode):
         session = None if node is None else node.session
         if session is not None and session.session_id is not None:
             peeker.keep_to(session.session_id)
-        place = split_sequence_number(first)
-        messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, count)
-        if not messages:
-            return NO_CONTENT, None
-        return 200, {"messages": [{"message": stored(message)} for message in messages]}
+        shown: list[dict[str, Any]] = []
+        size = 0
+        while len(shown) < count and size < PEEKED_BYTES:
+            asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
+            messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, asked)
+            for message in messages:
+                shown.append({"message": stored(message)})
+                size += len(shown[-1]["message"])
+                if size >= PEEKED_BYTES:
+                    break
+            if len(messages) < asked:
+                break
+            first = (messages[-1].sequence_number or 0) + 1
+        return (200, {"messages": shown}) if shown else (NO_CONTENT, None)
 
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
         numbers = _numbers(body, "sequence-numbers", int)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from typing_extensions import override
 
 from kafkabus._runtime.log_format import shown_error, shown_name
+from kafkabus._runtime.networks import network_of
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
     MESSAGE_LOCK_LOST,
@@ -52,6 +53,12 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 
 OPENED_WITHIN = 30.0
 """How long, in seconds, a client may take to open its connection."""
+READ_WITHIN = 60.0
+"""How long, in seconds, a client may leave what was sent to it unread."""
+RIGHT_WITHIN = 30.0
+"""How long, in seconds, a client may be connected without a right, if policies give rights."""
+SCARCE_BYTES = 1024 * 1024
+"""How many bytes of a client may wait to be stored while those of all clients are too many."""
 CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
 UNLIMITED = 1 << 30
@@ -110,6 +117,9 @@ class Peer(asyncio.BufferedProtocol):
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
         is_lost: Whether the connection is lost.
+        answer_bytes: How many bytes of answers to its requests wait until it takes them.
+        largest_answer: The size of the largest answer about an entity since all that was sent was taken: it may be large.
+        network: The network under which it counts; see ``network_of``.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -131,9 +141,14 @@ class Peer(asyncio.BufferedProtocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._cut_off: asyncio.TimerHandle | None = None
         self._is_flushing = False
-        self.held_bytes = 0
         self.is_lost = False
-        self._is_paused = False
+        self.held_bytes = self.answer_bytes = self.largest_answer = 0
+        self.network = ""
+        # Why nothing is read: what the client has sent is not stored yet, or what was sent to it is not read.
+        self._pauses: set[str] = set()
+        self._is_cut = False
+        self._unread: asyncio.TimerHandle | None = None
+        self._right: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             Delivered: self._delivered,
@@ -154,11 +169,14 @@ class Peer(asyncio.BufferedProtocol):
         address = transport.get_extra_info("peername")
         self.address = str(address[0] if isinstance(address, tuple) else address)
         self.name = f"{self.address}:{address[1]}" if isinstance(address, tuple) else self.address
+        self.network = network_of(address)
         if not self.gateway.joined(self):
             LOGGER.warning("connection_refused peer=%s connections=%d", self.name, len(self.gateway.peers))
             self._transport.abort()
             return
         self._alarm = self._loop.call_later(OPENED_WITHIN, self._check_opened)
+        if self.gateway.settings.policies is not None:
+            self._right = self._loop.call_later(RIGHT_WITHIN, self._check_right)
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -192,20 +210,30 @@ class Peer(asyncio.BufferedProtocol):
     @override
     def pause_writing(self) -> None:
         self.can_write.clear()
+        # Each request that was read would have an answer.
+        self._pause("unread")
+        self._await_reading()
 
     @override
     def resume_writing(self) -> None:
+        self.largest_answer = 0
+        if self._unread is not None:
+            self._unread.cancel()
         self.can_write.set()
+        self._go_on("unread")
+        self._note_kept()
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._alarm, self._cut_off):
+        for timer in (self._alarm, self._cut_off, self._unread, self._right):
             if timer is not None:
                 timer.cancel()
+        self.gateway.forget(self)
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
         self.is_lost = True
         self.transactions.lose()
+        self.engine.lose()
         self.start(self._let_go())
 
     def flush(self) -> None:
@@ -213,6 +241,7 @@ class Peer(asyncio.BufferedProtocol):
         output = self.engine.take_output()
         if output and self._transport is not None and not self._transport.is_closing():
             self._transport.write(output)
+        self._note_kept()
         if self.engine.is_closing:
             self._close_socket(at_once=self.engine.is_closed)
 
@@ -238,19 +267,91 @@ class Peer(asyncio.BufferedProtocol):
     def hold(self, size: int) -> None:
         """Count bytes of the client that wait to be stored; as long as there are too many, no more are read."""
         self.held_bytes += size
-        self._read_or_pause()
+        self.gateway.held_bytes += size
+        settings = self.gateway.settings
+        is_scarce = self.gateway.held_bytes > settings.all_held_bytes
+        most = min(settings.held_bytes, SCARCE_BYTES) if is_scarce else settings.held_bytes
+        if self.held_bytes > most:
+            self._pause("held")
+        elif self.held_bytes <= most // 2:
+            self._go_on("held")
 
     def _read_or_pause(self) -> None:
-        """Read no more while too many bytes wait to be stored, or while an end is held back."""
-        most = self.gateway.settings.held_bytes
-        if self._transport is None or self._transport.is_closing():
-            return
-        if not self._is_paused and (self.held_bytes > most or self.engine.is_held):
-            self._is_paused = True
+        """Read no more while an end is held back."""
+        if self.engine.is_held:
+            self._pause("end")
+        else:
+            self._go_on("end")
+
+    def _pause(self, why: str) -> None:
+        """Read nothing more for a reason."""
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
-        elif self._is_paused and self.held_bytes <= most // 2 and not self.engine.is_held:
-            self._is_paused = False
-            self._transport.resume_reading()
+        self._pauses.add(why)
+
+    def _go_on(self, why: str) -> None:
+        """Read on, unless there are other reasons not to."""
+        if why in self._pauses:
+            self._pauses.discard(why)
+            if not self._pauses and self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+
+    # Bounds.
+
+    def _note_kept(self) -> None:
+        """Count what the client makes the gateway keep."""
+        transport = self._transport
+        if transport is not None and not (self._is_cut or transport.is_closing() or self.engine.is_closing):
+            unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
+            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes + unread)
+
+    def end_for_bytes(self) -> None:
+        """Close the connection: the client makes the gateway keep too much."""
+        LOGGER.warning("keeps_too_much peer=%s bytes=%d", self.name, self.engine.kept_bytes + self.answer_bytes)
+        self._cut(
+            "the client makes the gateway keep too many bytes: it does not read answers, or does not end messages that it began"
+        )
+
+    def end_without_right(self) -> None:
+        """Close the connection: the client has no right, and others need its place."""
+        LOGGER.warning("without_right peer=%s", self.name)
+        self._cut("the client has no right, by login or by a token that it put to $cbs: connect again with a key")
+
+    def _cut(self, why: str) -> None:
+        self._is_cut = True
+        self.engine.close(AmqpError(RESOURCE_LIMIT_EXCEEDED, why))
+        self.flush()
+        if self._transport is not None:
+            if self._transport.get_write_buffer_size():
+                self._transport.abort()
+            else:
+                self._transport.close()
+
+    def _await_reading(self) -> None:
+        """Cut the connection off if the client reads nothing for a while."""
+        left = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        self._unread = self._loop.call_later(READ_WITHIN, self._look_at_unread, left)
+
+    def _look_at_unread(self, before: int) -> None:
+        if self._transport is None:
+            return
+        if self._transport.get_write_buffer_size() < before:
+            self._await_reading()
+        else:
+            LOGGER.warning("does_not_read peer=%s within=%g", self.name, READ_WITHIN)
+            self._transport.abort()
+
+    def _check_right(self) -> None:
+        """Close the connection if the client has no right; else look again, as rights end."""
+        if not self.claims.has_any:
+            self.end_without_right()
+            return
+        self._right = self._loop.call_later(RIGHT_WITHIN, self._check_right)
+
+    def noted_claim(self) -> None:
+        """Note that the client has put a claim."""
+        if self.claims.has_any:
+            self.gateway.strangers.discard(self)
 
     @property
     def room(self) -> int:
@@ -284,7 +385,7 @@ class Peer(asyncio.BufferedProtocol):
     def _beat(self) -> None:
         """Keep the connection alive, and see whether the client does."""
         limits, now = self.engine.limits, self._loop.time()
-        if now - self._heard > 2 * limits.idle_ms / 1000 and not self._is_paused:
+        if now - self._heard > 2 * limits.idle_ms / 1000 and not self._pauses:
             LOGGER.warning("silent peer=%s for=%.0f", self.name, now - self._heard)
             self.engine.close(
                 AmqpError(
@@ -356,6 +457,7 @@ class Peer(asyncio.BufferedProtocol):
         policies = self.gateway.settings.policies
         if policies is not None and mechanism == PLAIN:
             log_in(self.claims, policies, response, self.address)
+            self.noted_claim()
 
     def _closed(self, event: Closed) -> None:
         self.gateway.tally.broken += event.error is not None
@@ -460,6 +562,7 @@ class Peer(asyncio.BufferedProtocol):
             await self.transactions.close()
             self.gateway.left(self)
         finally:
+            self.engine.forget()
             self._gone.set()
 
     async def close(self) -> None:

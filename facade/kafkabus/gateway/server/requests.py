@@ -11,7 +11,7 @@ from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEED
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.addresses import path_of
+from kafkabus.gateway.server.addresses import CLAIMS, path_of
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -23,6 +23,8 @@ AT_ONCE: Final = 100
 """How many requests of a link are answered at once; a client that sends more waits."""
 MOST_WAITING: Final = 1_000
 """How many answers wait for the client to take them; those that come later are dropped, as the client does not listen."""
+MOST_WAITING_BYTES: Final = 2 * 1024 * 1024
+"""How many bytes of answers wait, over all links of a client."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +83,30 @@ class ReplyNode(BaseNode):
 
     def send(self, payload: bytes) -> None:
         """Send an answer as soon as the client takes it."""
-        if len(self._waiting) < MOST_WAITING:
+        peer = self.peer
+        waiting = peer.answer_bytes + peer.engine.waiting_bytes
+        # One is kept whatever its size is.
+        if len(self._waiting) < MOST_WAITING and (not waiting or waiting + len(payload) <= MOST_WAITING_BYTES):
             self._waiting.append(payload)
+            peer.answer_bytes += len(payload)
+            if self.path != CLAIMS:
+                peer.largest_answer = max(peer.largest_answer, len(payload))
         self.flowed()
 
     def flowed(self) -> None:
         """Send the answers that wait, as far as the client takes them."""
         while self._waiting and self.link.credit > 0 and self.link.is_attached:
             self._count += 1
-            self.link.send(self._count.to_bytes(4, "big"), self._waiting.popleft(), settled=True)
+            payload = self._waiting.popleft()
+            self.peer.answer_bytes -= len(payload)
+            self.link.send(self._count.to_bytes(4, "big"), payload, settled=True)
         if self.link.drain and self.link.is_attached:
             self.link.drained()
+
+    async def close(self) -> None:
+        """Forget the answers that wait."""
+        self.peer.answer_bytes -= sum(map(len, self._waiting))
+        self._waiting.clear()
 
 
 class RequestNode(BaseNode):
@@ -104,6 +119,7 @@ class RequestNode(BaseNode):
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
+        self.peer.hold(delivery.size)
         self.peer.start(self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)))
 
     async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
@@ -121,6 +137,7 @@ class RequestNode(BaseNode):
             if reply is not None:
                 reply.send(_encoded({"correlation_id": request.properties.get("message_id")}, answer))
         finally:
+            self.peer.hold(-delivery.size)
             if part is not None:
                 part.end(error)
         if self.link.is_attached and self.link.credit <= AT_ONCE // 2:

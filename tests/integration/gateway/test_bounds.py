@@ -1,0 +1,232 @@
+"""Bounds of the bytes that a client makes a gateway keep; another client is served meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from kafkabus.gateway.amqp.frames import frame_of
+from kafkabus.gateway.amqp.performatives import Accepted, Flow, Source, Target, Transfer
+from kafkabus.gateway.claims import Policies, Policy, Right, UnauthorizedError
+from kafkabus.gateway.server import management, requests
+from kafkabus.gateway.server import peer as peers
+from kafkabus.gateway.server.claims import Claims
+from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp.types import Int, Symbol
+from kafkabus_mapping.secret import Secret
+from tests.amqp_client import PATIENCE, AmqpClient, Link, LinkError
+from tests.integration.gateway.conversation import message, operation
+
+KEY = "a-key-of-a-test"
+PIECE = b"x" * 60_000
+
+
+async def become(condition: Callable[[], object]) -> None:
+    """Wait until something is true of the gateway."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+async def put_token(client: AmqpClient) -> None:
+    """Put a token for all entities."""
+    options = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": "sb://localhost/q"}
+    answer = await client.ask("$cbs", token_for("sb://localhost/q"), options)
+    assert answer.application_properties["status-code"] == 202
+
+
+def token_for(audience: str) -> str:
+    """Return a token of the policy."""
+    resource, until = quote(audience, safe=""), str(int(time.time() + 600))
+    digest = hmac.new(KEY.encode(), f"{resource}\n{until}".encode(), hashlib.sha256).digest()
+    signature = quote(base64.b64encode(digest), safe="")
+    return f"SharedAccessSignature sr={resource}&sig={signature}&se={until}&skn=all"
+
+
+@asynccontextmanager
+async def gateway_with(namespace: InMemoryNamespace, **settings: Any) -> AsyncIterator[tuple[Gateway, int]]:
+    """Run a gateway; yield it and its port."""
+    async with Gateway(namespace.connection_string, GatewaySettings(**settings)) as gateway:
+        yield gateway, await gateway.listen("127.0.0.1", 0)
+
+
+async def is_served(port: int) -> None:
+    """Send a message as a client that does everything right."""
+    async with AmqpClient(port) as client:
+        assert await (await client.sender("q")).send(message()) == Accepted()
+
+
+async def claims_link(client: AmqpClient) -> Link:
+    """Attach the links for requests to ``$cbs``; give no credit for the answers."""
+    await client.attach(51, receives=True, source=Source("$cbs"), target=Target("answers"))
+    return await client.attach(50, receives=False, source=Source("here"), target=Target("$cbs"))
+
+
+def request(name: str) -> bytes:
+    """Return a request to ``$cbs`` that has its id sent back."""
+    properties = {"message_id": name, "reply_to": "answers"}
+    return encode_sections(Sections(properties=properties, application_properties={"operation": "x"}, value="x"))
+
+
+@pytest.mark.parametrize("window", [None, 0])
+async def test_answers_that_nobody_takes_are_dropped(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, window: int | None
+) -> None:
+    """Because there is no credit for them, or because the session takes no frames."""
+    monkeypatch.setattr(requests, "MOST_WAITING_BYTES", 200_000)
+    async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
+        link = await claims_link(client)
+        if window is not None:
+            flow = Flow(next_incoming_id=0, incoming_window=0, outgoing_window=9, handle=51, delivery_count=0)
+            flow.link_credit = 1_000
+            client.say(flow)
+        [peer] = gateway.peers
+        for _ in range(30):
+            await link.send(request("m" * 50_000))
+        kept = peer.answer_bytes + peer.engine.waiting_bytes
+        assert 100_000 < kept < 250_000
+        await is_served(port)
+
+
+async def test_a_client_that_does_not_read_is_not_read(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And cut off if it goes on; half a million questions would have 20 MB of answers."""
+    monkeypatch.setattr(peers, "READ_WITHIN", 0.3)
+    async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
+        [peer] = gateway.peers
+        client.pause_reading()
+        flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, echo=True)
+        for _ in range(500):
+            client.raw(1_000 * frame_of(0, flow.encoded()))
+        await become(lambda: "unread" in peer._pauses)
+        assert gateway.budget.bytes < 2_000_000
+        await is_served(port)
+        await become(lambda: peer not in gateway.peers)
+        assert gateway.budget.bytes == 0
+        client.abort()
+        client.closed = LinkError("the test has cut it off")
+
+
+async def test_messages_that_do_not_end_are_bounded_over_connections(namespace: InMemoryNamespace) -> None:
+    """The client that has most is ended; one that has little, at the same address, goes on."""
+    async with gateway_with(namespace, address_bytes=1_000_000) as (gateway, port):
+        clients = [await AmqpClient(port).__aenter__() for _ in range(8)]
+        for client in clients:
+            link = await client.sender("q")
+            for number in range(5):
+                transfer = Transfer(link.handle, 0, b"t", 0, False, more=True)
+                client.say(transfer, PIECE if number or client is not clients[0] else b"x")
+        await become(lambda: len(gateway.peers) < 8)
+        assert gateway.budget.bytes <= 1_000_000
+        await is_served(port)
+        engines = [peer.engine for peer in gateway.peers]
+        assert any(engine.partial_bytes for engine in engines)
+        for client in clients:
+            client.abort()
+        # Not when garbage is collected: a gateway does that rarely.
+        await become(lambda: not any(engine.partial_bytes or engine.sessions for engine in engines))
+        assert gateway.budget.bytes == 0
+
+
+async def test_less_is_read_of_each_while_all_wait_for_too_much(namespace: InMemoryNamespace) -> None:
+    """A client whose messages are stored is read again."""
+    async with gateway_with(namespace, all_held_bytes=10_000_000, held_bytes=9_000_000) as (gateway, port):
+        async with AmqpClient(port), AmqpClient(port):
+            first, second = gateway.peers
+            first.hold(8_500_000)
+            second.hold(1_200_000)
+            assert (first._pauses, second._pauses) == (set(), set())
+            second.hold(400_000)
+            assert (first._pauses, second._pauses) == (set(), {"held"})
+            second.hold(-1_600_000)
+            first.hold(-8_500_000)
+            assert (first._pauses, second._pauses, gateway.held_bytes) == (set(), set(), 0)
+
+
+async def test_a_peek_is_answered_with_so_many_bytes(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next one goes on; a single message comes whatever its size is."""
+    monkeypatch.setattr(management, "PEEKED_BYTES", 2_500)
+    monkeypatch.setattr(management, "PEEKED_AT_ONCE", 2)
+    sender = await client.sender("q")
+    for _ in range(5):
+        await sender.send(message("x" * 1_000))
+    seen: list[int] = []
+    first = 1
+    while True:
+        body = {"from-sequence-number": first, "message-count": Int(5)}
+        status, answer = await operation(client, "peek-message", body)
+        if status == 204:
+            break
+        seen.append(len(answer["messages"]))
+        last = decode_sections(answer["messages"][-1]["message"])
+        first = last.message_annotations[Symbol("x-opt-sequence-number")] + 1
+    assert seen == [3, 2]
+
+
+async def test_a_token_for_a_long_audience_is_refused(namespace: InMemoryNamespace) -> None:
+    """And more of them than a client may have; a claim is kept as long as its connection."""
+    claims = Claims(POLICIES, lambda: None)
+    token = token_for("sb://localhost/q")
+    with pytest.raises(UnauthorizedError, match="2049 and a token of"):
+        claims.put("a" * 2_049, token)
+    with pytest.raises(UnauthorizedError, match="and a token of 9000"):
+        claims.put("sb://localhost/q", "x" * 9_000)
+
+    def put_many() -> None:
+        for number in range(1_000):
+            claims.put(f"sb://localhost/{number:04}{'a' * 1_500}", token)
+
+    with pytest.raises(UnauthorizedError, match="1000000 characters together"):
+        put_many()
+    assert claims.has_any
+    claims.close()
+
+
+POLICIES = Policies([Policy("all", (Secret(KEY),), frozenset(Right))])
+
+
+async def test_a_client_without_a_right_is_closed(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that put a token stays."""
+    monkeypatch.setattr(peers, "RIGHT_WITHIN", 0.4)
+    async with gateway_with(namespace, policies=POLICIES) as (gateway, port):
+        async with AmqpClient(port) as client:
+            await put_token(client)
+            stranger = await AmqpClient(port).__aenter__()
+            await stranger.until(lambda: stranger.closed is not None)
+            await become(lambda: len(gateway.peers) == 1)
+            assert await (await client.sender("q")).send(message()) == Accepted()
+            stranger.abort()
+
+
+async def test_clients_without_a_right_have_a_share_of_the_connections(namespace: InMemoryNamespace) -> None:
+    """The oldest of them end, and those with a right stay, of which there may be more from the same address."""
+    async with gateway_with(namespace, policies=POLICIES, connections=8) as (gateway, port):
+        clients = [await AmqpClient(port).__aenter__() for _ in range(2)]
+        for client in clients:
+            await put_token(client)
+        strangers = [await AmqpClient(port).__aenter__() for _ in range(10)]
+        await become(lambda: len(gateway.peers) == 4)
+        for stranger in strangers[:8]:
+            await stranger.until(lambda stranger=stranger: stranger.closed is not None)
+        for _ in range(4):
+            clients.append(await AmqpClient(port).__aenter__())
+            await put_token(clients[-1])
+        for number, client in enumerate(clients):
+            assert await (await client.sender("q", 20 + number)).send(message()) == Accepted()
+        for client in clients + strangers:
+            client.abort()
