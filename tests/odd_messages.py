@@ -351,7 +351,7 @@ def _content(chance: random.Random, name: str) -> bytes | None:
         ]
         return json.dumps({"map": entries}).encode()
     if name == h.APPLICATION_PROPERTIES and kind < 6:
-        return json.dumps({text(chance): _json(chance) for _ in range(chance.randrange(4))}).encode()
+        return json.dumps({f"{text(chance)}-": _json(chance) for _ in range(chance.randrange(4))}).encode()
     return (text(chance).encode(), b"sequence", b"value", b"\xff\xfe", b"-5", b"9" * 30, None, b"[" * 5000)[kind]
 
 

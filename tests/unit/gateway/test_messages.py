@@ -151,9 +151,9 @@ def test_an_application_property_outside_of_its_type_is_refused(value: Any, says
     """The error names the property, its value and the limit; bodies have the same limits."""
     with pytest.raises(ValueError, match=f"'size'.*{says}"):
         ServiceBusMessage("x", application_properties={"size": value})._outgoing()
-    for body in ({"value_body": {"a": [value]}}, {"sequence_body": [[value]]}):
+    for made in (AmqpAnnotatedMessage(value_body={"a": [value]}), AmqpAnnotatedMessage(sequence_body=[[value]])):
         with pytest.raises(ValueError, match=f"body.*{says}"):
-            as_message(AmqpAnnotatedMessage(**body))
+            as_message(made)
 
 
 def test_a_content_type_is_ascii() -> None:
