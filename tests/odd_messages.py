@@ -185,7 +185,9 @@ def _body(chance: random.Random) -> list[tuple[int, Any]]:
 def payload(chance: random.Random, number: int) -> bytes:
     """Return a message in AMQP's encoding, most of whose fields are right, or of which nothing is."""
     oddness = chance.choice((0.0, 0.0, 0.0, 0.02, 0.5))
-    own = {ascii_text(chance): chance.choice(_SCALARS)(chance) for _ in range(chance.randrange(4))}
+    own: dict[Any, Any] = {}
+    for _ in range(chance.randrange(4)):
+        own[ascii_text(chance)] = chance.choice(_SCALARS)(chance)
     if chance.random() < oddness:
         own |= {chance.choice(_SCALARS)(chance): value(chance)}
     parts: list[tuple[int, Any]] = [
@@ -352,13 +354,16 @@ def _content(chance: random.Random, name: str) -> bytes | None:
         return json.dumps({"map": entries}).encode()
     if name == h.APPLICATION_PROPERTIES and kind < 6:
         return json.dumps({f"{text(chance)}-": _json(chance) for _ in range(chance.randrange(4))}).encode()
+    if name == h.CONTENT_TYPE and kind < 4:
+        return text(chance).encode()
     return (text(chance).encode(), b"sequence", b"value", b"\xff\xfe", b"-5", b"9" * 30, None, b"[" * 5000)[kind]
 
 
 def record(chance: random.Random, number: int) -> tuple[bytes | None, bytes | None, Headers]:
     """Return key, value and headers of a record that a plain producer may write."""
     headers: Headers = []
-    for name in chance.choices(_HEADERS, k=chance.randrange(7)):
+    often = (h.AMQP, h.APPLICATION_PROPERTIES, h.CONTENT_TYPE)
+    for name in (*chance.choices(_HEADERS, k=chance.randrange(5)), *chance.choices(often, k=chance.randrange(3))):
         headers.append((name, _content(chance, name)))
     headers += [(name, chance.choice((b"-5", b"x", b"-9" * 9))) for name in (h.TIME_TO_LIVE,) if chance.random() < 0.3]
     headers += [

@@ -16,7 +16,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -313,7 +313,7 @@ class Place:
 
 
 @contextmanager
-def in_memory() -> Iterator[Place]:
+def in_memory() -> Generator[Place]:
     """Provide a namespace in memory."""
     with InMemoryNamespace() as namespace:
         cluster = namespace._cluster
@@ -326,7 +326,7 @@ def in_memory() -> Iterator[Place]:
 
 
 @contextmanager
-def on_servers() -> Iterator[Place]:
+def on_servers() -> Generator[Place]:
     """Provide a namespace on real servers."""
     data = scratch_folder()
     try:

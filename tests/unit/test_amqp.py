@@ -21,7 +21,7 @@ from kafkabus_mapping.properties import PropertyRuleError, decode_value, encode_
 SCALARS = (
     st.none()
     | st.booleans()
-    | st.integers(-(1 << 63), 1 << 64)
+    | st.integers(-(1 << 63), (1 << 64) - 1)
     | st.floats(allow_nan=False)
     | st.text(max_size=9)
     | st.binary(max_size=9)

@@ -67,7 +67,6 @@ BATCH_FORMAT: Final = 0x80013700
 DEEPEST_BATCH: Final = 10_000
 """The most messages of a batch."""
 
-_ONLY_HEADER: Final = {"header"}
 _TICK_EPOCH: Final = 621_355_968_000_000_000
 _OWN: Final = frozenset({*OF_THE_BROKER, PARTITION_KEY, SCHEDULED})
 _LIMITED: Final = frozenset({"message_id", "session_id", "partition_key", "reply_to_session_id"})
@@ -151,7 +150,7 @@ def _carried_text(present: Mapping[str, Mapping[Any, Any]]) -> str:
         TypeError: A field of the AMQP header has a wrong type.
         ValueError: A field of the AMQP header is out of its bounds.
     """
-    if present.keys() == _ONLY_HEADER:
+    if len(present) == 1 and "header" in present:
         with suppress(TypeError):  # A value that cannot be looked up, which is of no field's type.
             return _header_text(tuple((name, type(value), value) for name, value in present["header"].items()))
     if "header" in present:
