@@ -404,6 +404,25 @@ async def test_a_transaction_has_bounds(bounded: AmqpClient) -> None:
         await declared(link)
 
 
+async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryNamespace) -> None:
+    """It is free again when they have ended."""
+    settings = GatewaySettings(transactions=TransactionLimits(total_bytes=1_000))
+    async with Gateway(namespace.connection_string, settings) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port) as one, AmqpClient(port) as other:
+            sender, link = await one.sender("q"), await one.coordinator()
+            second, its_link = await other.sender("q"), await other.coordinator()
+            name = await declared(link)
+            assert await sender.send(keyed("x" * 600), state=TransactionalState(name)) == within(name)
+            its_name = await declared(its_link)
+            outcome = await second.send(keyed("x" * 600), state=TransactionalState(its_name))
+            await refused(other, its_link, its_name, outcome, c.SERVER_BUSY)
+            assert await discharged(link, name) == Accepted()
+            its_name = await declared(its_link)
+            assert await second.send(keyed("x" * 600), state=TransactionalState(its_name)) == within(its_name)
+        assert gateway.transaction_room.taken == 0
+
+
 async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
     namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

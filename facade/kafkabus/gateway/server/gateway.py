@@ -34,7 +34,7 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
 from kafkabus.gateway.server.sources import AskedSource
-from kafkabus.gateway.server.transactions import TransactionLimits
+from kafkabus.gateway.server.transactions import SharedRoom, TransactionLimits
 from kafkabus.gateway.server.undelivered import Undelivered
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
@@ -106,6 +106,7 @@ class Gateway:
         strangers: The clients without a right, if policies give rights: up to half of the connections, half of these from one
             address.
         tally: Counts of connections.
+        transaction_room: The room that the transactions of all clients share.
         undelivered: Messages that were received and deleted for clients that were lost then.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
@@ -123,6 +124,7 @@ class Gateway:
         self.held_bytes = 0
         self.tally = Tally()
         self.undelivered = Undelivered()
+        self.transaction_room: SharedRoom = SharedRoom(self.settings.transactions.total_bytes)
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))
         self._servers: list[asyncio.Server] = []

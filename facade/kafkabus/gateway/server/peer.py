@@ -132,7 +132,9 @@ class Peer(asyncio.BufferedProtocol):
         self.name = self.address = "?"
         self.nodes: dict[Link, Node] = {}
         self.claims = Claims(gateway.settings.policies, self._check_claims)
-        self.transactions = Transactions(gateway.client.transaction, gateway.settings.transactions, self.start)
+        self.transactions = Transactions(
+            gateway.client.transaction, gateway.settings.transactions, gateway.transaction_room, self.start
+        )
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()

@@ -27,6 +27,7 @@ from kafkabus.aio import ServiceBusTransaction
 from kafkabus.gateway.amqp.conditions import (
     INTERNAL_ERROR,
     RESOURCE_LIMIT_EXCEEDED,
+    SERVER_BUSY,
     TRANSACTION_ROLLBACK,
     TRANSACTION_TIMEOUT,
     UNKNOWN_TRANSACTION,
@@ -52,12 +53,34 @@ class TransactionLimits:
         transactions: The most transactions at once.
         bytes: The most bytes of messages that one transaction sends or copies.
         operations: The most messages that one transaction sends and settles.
+        total_bytes: The most bytes of messages that the transactions of all clients keep together.
     """
 
     seconds: float = 120.0
     transactions: int = 100
     bytes: int = 64 * 1024 * 1024
     operations: int = 10_000
+    total_bytes: int = 512 * 1024 * 1024
+
+
+class SharedRoom:
+    """The bytes of messages that the transactions of all clients keep.
+
+    Args:
+        most: The most bytes.
+
+    Attributes:
+        taken: The bytes that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self.taken = 0
+        self._most = most
+
+    @property
+    def is_full(self) -> bool:
+        """Whether more is kept than may be."""
+        return self.taken > self._most
 
 
 class Enlistment:
@@ -125,7 +148,9 @@ class _Transaction:
         failure: Why it can only be rolled back; None if it can be committed.
     """
 
-    def __init__(self, name: bytes, inner: ServiceBusTransaction, owner: object, limits: TransactionLimits) -> None:
+    def __init__(
+        self, name: bytes, inner: ServiceBusTransaction, owner: object, limits: TransactionLimits, room: SharedRoom
+    ) -> None:
         self.name = name
         self.inner = inner
         self.owner = owner
@@ -135,6 +160,7 @@ class _Transaction:
         self.returns: list[GiveBack] = []
         self.failure: AmqpError | None = None
         self._limits = limits
+        self._room = room
         self._size = 0
         self._operations = 0
         self._changed = asyncio.Event()
@@ -151,14 +177,20 @@ class _Transaction:
     def count(self, size: int, operations: int) -> AmqpError | None:
         """Count bytes and operations; return an error, at which the transaction fails, if there are too many."""
         self._size += size
+        self._room.taken += size
         self._operations += operations
         most = self._limits
-        if self._size <= most.bytes and self._operations <= most.operations:
+        if self._size > most.bytes or self._operations > most.operations:
+            error = AmqpError(
+                RESOURCE_LIMIT_EXCEEDED,
+                f"a transaction has at most {most.operations:,} messages of {most.bytes:,} bytes together: commit more often",
+            )
+        elif self._room.is_full:
+            error = AmqpError(
+                SERVER_BUSY, "the transactions of all clients hold too many bytes of messages: try again later"
+            )
+        else:
             return None
-        error = AmqpError(
-            RESOURCE_LIMIT_EXCEEDED,
-            f"a transaction has at most {most.operations:,} messages, and {most.bytes:,} bytes of messages: commit more often",
-        )
         self.fail(error)
         return error
 
@@ -195,6 +227,8 @@ class _Transaction:
             if isinstance(error, ServiceBusError):
                 raise self.failure from error
             raise
+        finally:
+            self.release()
 
     async def roll_back(self, *, give_back: bool) -> None:
         """Undo it.
@@ -205,8 +239,14 @@ class _Transaction:
         self.is_undone = True
         error = _RolledBackError()
         await self.inner.__aexit__(type(error), error, None)
+        self.release()
         if give_back:
             await self._give_back()
+
+    def release(self) -> None:
+        """Note that nothing of it is kept any more."""
+        self._room.taken -= self._size
+        self._size = 0
 
     async def _give_back(self) -> None:
         returns, self.returns = self.returns, []
@@ -223,6 +263,7 @@ class Transactions:
     Args:
         begin: Makes a transaction.
         limits: Bounds.
+        room: The room that the transactions of all clients share.
         start: Does some work in the background.
     """
 
@@ -230,10 +271,12 @@ class Transactions:
         self,
         begin: Callable[[], ServiceBusTransaction],
         limits: TransactionLimits,
+        room: SharedRoom,
         start: Callable[[Coroutine[Any, Any, None]], object],
     ) -> None:
         self._begin = begin
         self._limits = limits
+        self._room = room
         self._start = start
         self._known: dict[bytes, _Transaction] = {}
         self._alarms: dict[bytes, asyncio.TimerHandle] = {}
@@ -255,7 +298,7 @@ class Transactions:
         name = uuid.uuid4().bytes
         inner = self._begin()
         await inner.__aenter__()
-        self._known[name] = _Transaction(name, inner, owner, self._limits)
+        self._known[name] = _Transaction(name, inner, owner, self._limits, self._room)
         self._alarms[name] = asyncio.get_running_loop().call_later(self._limits.seconds, self._expire, name)
         return name
 
