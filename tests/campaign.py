@@ -8,6 +8,7 @@ begins with that turn.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import random
 import shutil
 import sys
@@ -26,7 +27,7 @@ from rich.table import Table
 
 import kafkabus_spark
 from kafkabus.embedded.java import spark_java_home
-from tests.faults import failover, kill
+from tests.faults import failover, fuzz_messages, kill
 from tests.faults.fuzz_rules import fuzz
 from tests.integration.ledger import test_model as model
 from tests.servers import scratch_folder
@@ -41,7 +42,7 @@ EVERY = 60.0
 STORIES = 100
 """How many stories Hypothesis makes up in a turn."""
 FUZZED_FOR = 5.0
-"""For how long, in seconds, rules are made up in a turn."""
+"""For how long, in seconds, rules, or messages, are made up in a turn."""
 
 
 @dataclass
@@ -186,6 +187,16 @@ def make_rules_up(_ground: Ground, number: int, tally: Tally) -> None:
     tally.runs += fuzz(number, seconds=FUZZED_FOR).total()
 
 
+def make_messages_up(_ground: Ground, number: int, tally: Tally) -> None:
+    """Bring made-up messages in by every way, and out by every way.
+
+    Raises:
+        FuzzError: A message was lost, or kept another one back.
+    """
+    with fuzz_messages.in_memory() as place:
+        tally.runs += asyncio.run(fuzz_messages.fuzz(place, number, seconds=FUZZED_FOR)).total()
+
+
 FLOWS: dict[str, Turn] = {
     **{
         f"kill {flow}{' in sessions' if sessions else ''}": partial(kill_parties, sessions, flow)
@@ -203,6 +214,7 @@ FLOWS: dict[str, Turn] = {
     "brokers, one killed": kill_one_broker,
     "compare filters in Spark": compare_filters,
     "fuzz rules": make_rules_up,
+    "fuzz messages": make_messages_up,
 }
 """The flows, by name."""
 

@@ -346,15 +346,14 @@ def test_counts_after_a_transaction(
 def counted(administration: ServiceBusAdministrationClient, queue: str, active: int, dead: int) -> None:
     """Wait until so many messages are counted; never more, though brokers may end a transaction a moment after its commit."""
     deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
+    found = (-1, -1)
+    while found != (active, dead):
+        assert time.monotonic() < deadline, found
         counts = administration.get_queue_runtime_properties(queue)
         found = counts.active_message_count, counts.dead_letter_message_count
         assert found[0] <= active
         assert found[1] <= dead
-        if found == (active, dead):
-            return
         sleep(0.05)
-    raise AssertionError(found)
 
 
 def test_the_end_of_a_transaction_is_no_message(

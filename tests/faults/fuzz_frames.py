@@ -2,16 +2,19 @@
 
 ``python -m tests.faults.fuzz_frames --seed 7 --seconds 600`` does so with a gateway process on real servers. Another client
 sends, receives and completes messages meanwhile, and must not notice. The gateway must be the same process afterwards, have no
-connection left but that client's, have logged no unexpected error, and not have grown.
+connection left but that client's, have logged no unexpected error, and not have grown. With ``--policies`` it checks keys, and
+that client alone has a token.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import logging
 import random
 import re
+import secrets
 import shutil
 import sys
 import time
@@ -19,6 +22,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 
 import psutil
 from rich.console import Console
@@ -29,7 +33,7 @@ from kafkabus.gateway.amqp.performatives import Accepted
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import Symbol, UInt, ULong, encode
-from tests.amqp_client import AmqpClient, Link
+from tests.amqp_client import AmqpClient, Link, put_token
 from tests.clients.conversations import create_entities, recorded
 from tests.faults.floods import FLOODS, flood
 from tests.ports import free_ports
@@ -43,6 +47,10 @@ LINGER = 0.05
 """How long, in seconds, a broken client stays connected at the most when it has said everything."""
 GROWTH_MB = 32.0
 """How much memory, in MB, a gateway may gain between the first tenth of ten minutes and their end."""
+POLICY = "bystander"
+"""The policy of that client, if the gateway checks keys."""
+LASTS = 3600.0
+"""How long its token lasts, in seconds."""
 FLOODED = "flooded"
 """The queue that floods send to."""
 WARMED_UP = 200
@@ -199,18 +207,22 @@ class Bystander:
 
     Args:
         port: The gateway's port.
+        key: The key of the policy whose token it puts; None: it puts none.
 
     Attributes:
         messages: How many messages it has sent, received and completed.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, key: str | None = None) -> None:
         self._port = port
+        self._key = key
         self.messages = 0
 
     async def run(self, is_over: Callable[[], bool]) -> None:
         """Send, receive and complete messages; raise if one of them fails, or the connection ends."""
         async with AmqpClient(self._port) as client:
+            if self._key is not None:
+                await put_token(client, f"sb://localhost/{BYSTANDER}", POLICY, self._key, LASTS)
             sender, receiver = await client.sender(BYSTANDER), await client.receiver(BYSTANDER)
             receiver.grant(1)
             while not is_over():
@@ -227,7 +239,7 @@ class Bystander:
 
 
 async def fuzz(
-    port: int, seed: int, *, seconds: float | None = None, count: int | None = None
+    port: int, seed: int, *, seconds: float | None = None, count: int | None = None, key: str | None = None
 ) -> tuple[Counter[str], int]:
     """Have broken clients talk to a gateway for so long, or so many.
 
@@ -236,13 +248,14 @@ async def fuzz(
         seed: Decides what they say.
         seconds: How long.
         count: How many there are.
+        key: The key of the bystander's policy; None: the gateway checks no keys.
 
     Returns:
         How many connections ended in which way, and how many messages the bystander sent, received and completed.
     """
     end = None if seconds is None else time.monotonic() + seconds
     chances = (random.Random(f"{seed} {number}") for number in range(count or sys.maxsize))
-    became, bystander = Counter[str](), Bystander(port)
+    became, bystander = Counter[str](), Bystander(port, key)
     done = asyncio.Event()
 
     async def talk() -> None:
@@ -269,6 +282,14 @@ def create_all(connection_string: str) -> None:
         create_entities(administration)
         administration.create_queue(BYSTANDER)
         administration.create_queue(FLOODED)
+
+
+def policies_in(folder: Path, key: str) -> Path:
+    """Write a file with the policy of the bystander."""
+    path = folder / "policies.json"
+    policy = {"name": POLICY, "primary-key": key, "rights": ["Send", "Listen"], "scope": BYSTANDER}
+    path.write_text(json.dumps({"policies": [policy]}))
+    return path
 
 
 def _connections(process: psutil.Process, port: int) -> int:
@@ -322,14 +343,17 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--floods", type=float, help="seconds for which each flood goes on, in place of frames")
+    parser.add_argument("--policies", action="store_true", help="have the gateway check keys")
     options = parser.parse_args()
     say = Console(highlight=False, soft_wrap=True).print
     # Clients go on although the gateway has closed their connections: asyncio warns of that each time.
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     amqp, http = free_ports(2)
     data = scratch_folder()
+    key = secrets.token_hex() if options.policies else None
     try:
-        with EmbeddedRuntime(data, gateway=GatewayPorts(amqp, http)) as runtime:
+        ports = GatewayPorts(amqp, http, None if key is None else policies_in(data, key))
+        with EmbeddedRuntime(data, gateway=ports) as runtime:
             create_all(runtime.connection_string)
             process = psutil.Process(runtime.processes[NAME])
             if options.floods is not None:
@@ -338,7 +362,7 @@ def main() -> None:
             became, messages = Counter[str](), 0
             grown: list[float] = []
             for part, share in enumerate((0.1, 0.9)):
-                more, passed = asyncio.run(fuzz(amqp, options.seed + part, seconds=options.seconds * share))
+                more, passed = asyncio.run(fuzz(amqp, options.seed + part, seconds=options.seconds * share, key=key))
                 became, messages = became + more, messages + passed
                 grown.append(process.memory_info().rss / 1e6)
             deadline = time.monotonic() + 60

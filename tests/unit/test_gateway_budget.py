@@ -49,6 +49,20 @@ def test_the_address_that_has_most_pays_for_all() -> None:
     assert (ended.clients, budget.bytes) == ([first], 12)
 
 
+def test_unread_bytes_count_in_total_alone() -> None:
+    """Many receivers whose applications are slow may have one address."""
+    ended = Ended()
+    budget = Budget[Client](10, 40, ended.clients.append)
+    slow, slower, other = Client("a"), Client("a"), Client("b")
+    budget.note(slow, 1, 12)
+    budget.note(slower, 1, 14)
+    assert (ended.clients, budget.bytes) == ([], 28)
+    budget.note(other, 9, 4)
+    assert (ended.clients, budget.bytes) == ([slower], 26)
+    budget.note(slow, 11, 12)
+    assert (ended.clients, budget.bytes) == ([slower, slow], 13)
+
+
 def test_clients_without_a_right_have_a_share() -> None:
     """The oldest of the address that has too many, or the most, ends; one that got a right does not count."""
     ended = Ended()

@@ -7,7 +7,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import quote
@@ -56,7 +56,7 @@ def token_for(audience: str) -> str:
 
 
 @asynccontextmanager
-async def gateway_with(namespace: InMemoryNamespace, **settings: Any) -> AsyncIterator[tuple[Gateway, int]]:
+async def gateway_with(namespace: InMemoryNamespace, **settings: Any) -> AsyncGenerator[tuple[Gateway, int]]:
     """Run a gateway; yield it and its port."""
     async with Gateway(namespace.connection_string, GatewaySettings(**settings)) as gateway:
         yield gateway, await gateway.listen("127.0.0.1", 0)

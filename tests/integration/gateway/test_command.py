@@ -150,7 +150,7 @@ def test_applications_use_the_connection_string_that_it_prints(untended: str, qu
         assert gateway.stop() == 0
         log = gateway.log.read_text()
         assert "gateway_stopped" in log
-        assert "client=azsdk-python-servicebus/" in log
+        assert 'client="azsdk-python-servicebus/' in log
         assert "Traceback" not in log
         for secret in (parse_settings(untended).redis_url.reveal(), "SAS_KEY_VALUE"):
             assert secret not in log.replace(gateway.connection_string, "")

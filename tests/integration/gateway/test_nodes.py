@@ -848,6 +848,7 @@ async def test_a_client_that_does_not_read_the_end_is_cut_off(
 ) -> None:
     """A silent client, and one that breaks a rule: messages that were sent to it would stay in the gateway for ever."""
     monkeypatch.setattr(peers, "CLOSED_WITHIN", 0.1)
+    monkeypatch.setattr(peers, "READ_WITHIN", 0.3)
     async with Gateway(namespace.connection_string, GatewaySettings(limits=Limits(idle_ms=idle_ms))) as gateway:
         port = await gateway.listen("127.0.0.1", 0)
         async with AmqpClient(port) as sending:

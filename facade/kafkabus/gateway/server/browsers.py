@@ -84,9 +84,10 @@ class BrowserNode(BaseNode):
                 self._wanted.clear()
                 messages = await self._next() if link.credit > 0 else []
                 for message in messages:
-                    link.send(uuid.uuid4().bytes, stored(message), settled=self._is_settled)
-                self.peer.flush_soon()
-                await self.peer.can_write.wait()
+                    payload = stored(message)
+                    link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
+                    self.peer.note_sent(len(payload))
+                await self.peer.until_writable()
                 if messages:
                     wait = FIRST_WAIT
                     continue

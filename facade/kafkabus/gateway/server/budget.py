@@ -36,33 +36,40 @@ class Budget(Generic[H]):
         self._by_address = by_address
         self._total = total
         self._end = end
-        self._kept: dict[str, dict[H, int]] = {}
+        self._kept: dict[str, dict[H, tuple[int, int]]] = {}
         self._sums: dict[str, int] = {}
 
-    def note(self, holder: H, size: int) -> None:
-        """Note how many bytes a client makes the gateway keep now."""
+    def note(self, holder: H, size: int, unread: int = 0) -> None:
+        """Note how many bytes a client makes the gateway keep now.
+
+        Args:
+            holder: The client.
+            size: The bytes that count for its address as well.
+            unread: The bytes that were sent to it and that it has not read yet. They count in total alone: any receiver whose
+                application is slow has some, and many receivers may have one address.
+        """
         kept = self._kept.setdefault(holder.network, {})
-        more = size - kept.get(holder, 0)
-        if size:
-            kept[holder] = size
+        before, before_unread = kept.get(holder, (0, 0))
+        if size or unread:
+            kept[holder] = size, unread
         else:
             kept.pop(holder, None)
-        self.bytes += more
-        self._sums[holder.network] = self._sums.get(holder.network, 0) + more
+        self.bytes += size + unread - before - before_unread
+        self._sums[holder.network] = self._sums.get(holder.network, 0) + size - before
         if not kept:
             del self._kept[holder.network], self._sums[holder.network]
-        if more > 0:
+        if size > before or unread > before_unread:
             self._keep_to_it(holder.network)
 
     def _keep_to_it(self, network: str) -> None:
         while self._sums.get(network, 0) > self._by_address:
-            self._end_most(network)
+            self._end_most(network, key=lambda kept: kept[0])
         while self.bytes > self._total:
-            self._end_most(max(self._sums, key=self._sums.__getitem__))
+            self._end_most(max(self._kept, key=lambda one: sum(map(sum, self._kept[one].values()))), key=sum)
 
-    def _end_most(self, network: str) -> None:
+    def _end_most(self, network: str, key: Callable[[tuple[int, int]], int]) -> None:
         kept = self._kept[network]
-        most = max(kept, key=kept.__getitem__)
+        most = max(kept, key=lambda holder: key(kept[holder]))
         self.note(most, 0)
         self._end(most)
 

@@ -68,7 +68,7 @@ class GatewaySettings:
     unsettled: int = 10_000
     held_bytes: int = 16 * 1024 * 1024
     all_held_bytes: int = 256 * 1024 * 1024
-    kept_bytes: int = 128 * 1024 * 1024
+    kept_bytes: int = 256 * 1024 * 1024
     address_bytes: int = 24 * 1024 * 1024
     policies: Policies | None = None
     transactions: TransactionLimits = field(default_factory=TransactionLimits)
@@ -202,12 +202,12 @@ class Gateway:
         Raises:
             AmqpError: There is none, or the client may not use it.
         """
+        asked = AskedSource(link.attach.source) if link.sends else None
         address = self.check_claims(peer, link)
         if isinstance(link.attach.target, Coordinator):
             return CoordinatorNode(peer, link)
         if address is None:
             return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)
-        asked = AskedSource(link.attach.source) if link.sends else None
         if address.is_management:
             return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, address.path)
         if asked is None:

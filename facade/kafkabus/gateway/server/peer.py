@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from contextlib import contextmanager
 from fcntl import ioctl
 from socket import SO_SNDBUF, SOL_SOCKET
@@ -53,12 +53,17 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 
 OPENED_WITHIN = 30.0
 """How long, in seconds, a client may take to open its connection."""
-READ_WITHIN = 60.0
-"""How long, in seconds, a client may leave what was sent to it unread."""
+READ_WITHIN = 300.0
+"""How long, in seconds, a client may leave what was sent to it unread: as long as the longest lock of a message lasts.
+
+Some clients read nothing while their application works on a message.
+"""
 RIGHT_WITHIN = 30.0
 """How long, in seconds, a client may be connected without a right, if policies give rights."""
 SCARCE_BYTES = 1024 * 1024
 """How many bytes of a client may wait to be stored while those of all clients are too many."""
+SENT_AT_ONCE = 256 * 1024
+"""About how many bytes of messages are sent before it is seen whether the client takes them."""
 CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
 UNLIMITED = 1 << 30
@@ -143,6 +148,7 @@ class Peer(asyncio.BufferedProtocol):
         self._alarm: asyncio.TimerHandle | None = None
         self._cut_off: asyncio.TimerHandle | None = None
         self._is_flushing = False
+        self._unflushed = 0
         self.is_lost = False
         self.held_bytes = self.answer_bytes = self.largest_answer = 0
         self.network = ""
@@ -199,7 +205,7 @@ class Peer(asyncio.BufferedProtocol):
         self._read_or_pause()
 
     @contextmanager
-    def holding_ends(self) -> Iterator[None]:
+    def holding_ends(self) -> Generator[None]:
         """Hold back the client's end of a link, a session or the connection while the block runs."""
         self.engine.holds += 1
         try:
@@ -240,6 +246,7 @@ class Peer(asyncio.BufferedProtocol):
 
     def flush(self) -> None:
         """Send what the engine has to say."""
+        self._unflushed = 0
         output = self.engine.take_output()
         if output and self._transport is not None and not self._transport.is_closing():
             self._transport.write(output)
@@ -255,6 +262,14 @@ class Peer(asyncio.BufferedProtocol):
             self._cut_off = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
         if at_once:
             self._transport.close()
+
+    def note_sent(self, size: int) -> None:
+        """Note that a message was sent; what was sent goes out before it becomes much, so that ``can_write`` tells of it."""
+        self._unflushed += size
+        if self._unflushed >= SENT_AT_ONCE:
+            self.flush()
+        else:
+            self.flush_soon()
 
     def flush_soon(self) -> None:
         """Send what the engine has to say, together with what is said until then."""
@@ -305,7 +320,7 @@ class Peer(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is not None and not (self._is_cut or transport.is_closing() or self.engine.is_closing):
             unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
-            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes + unread)
+            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, unread)
 
     def end_for_bytes(self) -> None:
         """Close the connection: the client makes the gateway keep too much."""
@@ -368,6 +383,11 @@ class Peer(asyncio.BufferedProtocol):
         # Of the buffer, half is for what the operating system notes beside the bytes.
         most = int(socket.getsockopt(SOL_SOCKET, SO_SNDBUF)) // 2
         return max(0, most - waiting) if waiting else max(most, UNLIMITED)
+
+    async def until_writable(self) -> None:
+        """Wait until the client takes what is sent to it; another link of it may have been faster."""
+        while not self.can_write.is_set():
+            await self.can_write.wait()
 
     async def until_room(self, size: int) -> None:
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""

@@ -72,9 +72,6 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 MOST_FRAMES_WAITING: Final = 200
 """How many frames may wait for the client's window before no more messages are claimed."""
 
-SENT_AT_ONCE: Final = 256 * 1024
-"""About how many bytes are sent before it is seen whether the client takes them."""
-
 LOCK_SLACK: Final = 0.05
 """How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
 
@@ -220,7 +217,7 @@ class ReceiverNode(BaseNode):
                 if link.credit > 0 and self._has_room:
                     messages = await self._messages(receiver)
                     await (self._send_taken(messages) if self._takes else self._send(messages))
-                    await self.peer.can_write.wait()
+                    await self.peer.until_writable()
                     if messages:
                         continue
                 if link.drain:
@@ -261,23 +258,22 @@ class ReceiverNode(BaseNode):
 
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
-        link, sent, size, total = self.link, 0, 0, 0
+        link, peer, sent, size = self.link, self.peer, 0, 0
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
+                if not peer.can_write.is_set():
+                    await peer.until_writable()
+                    if self.receiver._seconds_left(messages[sent]) <= 0:
+                        # The client was slow, and others may have the rest by now.
+                        break
+                    continue
                 message = messages[sent]
                 payload = stored(message, ShownLock.OF_LINK)
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
-                sent, size, total = sent + 1, size + len(payload), total + len(payload)
-                if size >= SENT_AT_ONCE:
-                    self.peer.flush()
-                    await self.peer.can_write.wait()
-                    if sent < len(messages) and self.receiver._seconds_left(messages[sent]) <= 0:
-                        # The client was slow, and others may have the rest by now.
-                        break
-                    size = 0
+                sent, size = sent + 1, size + len(payload)
+                peer.note_sent(len(payload))
         finally:
-            self._note_size(total, sent)
-            self.peer.flush_soon()
+            self._note_size(size, sent)
             await self._give_back(messages[sent:])
 
     def _note_size(self, size: int, count: int) -> None:
