@@ -47,7 +47,6 @@ test-all: $(READY) ## run those as well that show again what others show (ARGS=.
 # What depends on the version of Redis, on the server that comes with the install: machines of developers and of CI may have another
 # one, which would run instead.
 INSTALLED = tests/integration/facade/test_refusing_redis.py tests/integration/embedded/test_redis_data.py \
-	tests/integration/ledger/test_operations.py \
 	tests/integration/clusters/test_cluster.py::test_a_server_that_is_no_cluster_is_refused \
 	tests/integration/embedded/test_runtime.py::test_it_does_without_java_and_redis_of_the_machine
 

@@ -15,6 +15,7 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import ServiceBusReceivedMessage, as_message
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageHeader, AmqpMessageProperties
+from kafkabus_mapping.amqp.types import AmqpDecodeError, decode, encode
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.properties import PropertyRuleError, decode_value, encode_value
 
@@ -283,3 +284,14 @@ def test_the_values_of_a_header_are_a_sequence() -> None:
     header = AmqpMessageHeader(priority=3)
     assert header.values()[-1] == 3
     assert (header.keys()[0], header.items()[-1]) == ("delivery_count", ("priority", 3))
+
+
+@pytest.mark.parametrize("kind", [int, uuid.UUID])
+def test_a_map_has_few_keys_that_are_numbers(kind: type) -> None:
+    """Python's hashes of numbers are known: a map of 10,000 keys with one hash would take seconds."""
+    prime = 2**61 - 1
+    keys = [uuid.UUID(int=number * prime) if kind is uuid.UUID else number for number in range(1, 1_002)]
+    decode(encode(dict.fromkeys(keys[:1_000])))
+    with pytest.raises(AmqpDecodeError, match="1001 keys that are no texts"):
+        decode(encode(dict.fromkeys(keys)))
+    decode(encode(dict.fromkeys(map(str, range(5_000)))))

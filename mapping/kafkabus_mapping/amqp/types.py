@@ -11,7 +11,7 @@ import struct
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 DEEPEST = 64
 """The maximum depth of nested values; the same as in Azure's SDK for Python."""
@@ -26,6 +26,10 @@ _U32, _I32 = struct.Struct(">I"), struct.Struct(">i")
 _U64, _I64 = struct.Struct(">Q"), struct.Struct(">q")
 _F32, _F64 = struct.Struct(">f"), struct.Struct(">d")
 _TWO_U8, _TWO_U32 = struct.Struct(">BB"), struct.Struct(">II")
+
+
+MOST_NUMBERS_AS_KEYS: Final = 1_000
+"""The most keys of a map that are numbers, times or UUIDs."""
 
 
 class AmqpDecodeError(ValueError):
@@ -217,6 +221,13 @@ class _Reader:
         elements = self.list(form)
         if len(elements) % 2:
             raise AmqpDecodeError(f"at byte {at}: a map has {len(elements)} keys and values, which is odd")
+        if len(elements) > 2 * MOST_NUMBERS_AS_KEYS:
+            # Python's hashes of numbers are known to all: so many keys of one hash would take minutes.
+            numbers = sum(not isinstance(key, (str, bytes)) for key in elements[::2])
+            if numbers > MOST_NUMBERS_AS_KEYS:
+                raise AmqpDecodeError(
+                    f"at byte {at}: a map has {numbers} keys that are no texts: it has at most {MOST_NUMBERS_AS_KEYS}"
+                )
         try:
             found = dict(zip(elements[::2], elements[1::2], strict=True))
         except TypeError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,24 @@ def test_data_is_refused_exactly_if_the_server_does_not_read_it(
     folder = tmp_path / "redis"
     with Server(writer, folder, *OPTIONS) as server:
         server.ask("SET", "key", "value")
-    if (writer.version >= (7, 0)) > (reader.version >= (7, 0)):
+    if _reads(reader, folder, tmp_path / "copy"):
+        refuse_newer_data(reader, folder)
+    else:
         with pytest.raises(EmbeddedRuntimeError, match="in front, or, to have the ledger rebuilt from Kafka, remove"):
             refuse_newer_data(reader, folder)
-    else:
-        refuse_newer_data(reader, folder)
-        with Server(reader, folder, *OPTIONS) as server:
-            assert server.ask("GET", "key") == "value"
+
+
+def _reads(reader: RedisProgram, folder: Path, copy: Path) -> bool:
+    """Return whether a server has the data of another one; some end at once, and some begin empty."""
+    shutil.copytree(folder, copy)
+    server = Server(reader, copy, *OPTIONS)
+    try:
+        server.start()
+        return server.ask("GET", "key") == "value"
+    except AssertionError:  # It ended instead.
+        return False
+    finally:
+        server.__exit__()
 
 
 @pytest.mark.parametrize(

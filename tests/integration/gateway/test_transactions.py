@@ -213,6 +213,57 @@ async def test_what_comes_after_the_discharge_does_not_belong_to_it(
     assert await bodies(client) == [b"before"]
 
 
+async def test_a_settlement_after_the_discharge_does_not_belong_to_it(client: AmqpClient) -> None:
+    """Also if the settler takes it together with one that came before."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    for number in range(2):
+        await sender.send(message(str(number)))
+    first, second = await received(receiver, 2)
+    name = await declared(link)
+    client.say(Disposition(True, first.number, first.number, False, within(name)))
+    ending = link.put(discharge(name))
+    answer = client.expect_answer(second.number)
+    client.say(Disposition(True, second.number, second.number, False, within(name)))
+    assert await ending == Accepted()
+    outcome = await asyncio.wait_for(answer, PATIENCE)
+    assert isinstance(outcome.outcome, Rejected)
+    assert await bodies(client) == [second.body]
+
+
+async def test_a_settlement_of_an_unknown_delivery_fails_the_transaction(client: AmqpClient) -> None:
+    """The message was settled in a transaction that was rolled back; a repeated settlement in one transaction counts once."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    await receiver.settle(came, state=within(name))
+    assert await discharged(link, name, fail=True) == Accepted()
+    name = await declared(link)
+    client.say(Disposition(True, came.number, came.number, True, within(name)))
+    assert (await discharged(link, name)).error.condition == c.TRANSACTION_ROLLBACK
+    assert await bodies(client) == [b"input"]
+    await sender.send(message("more"))
+    (more,) = await received(receiver)
+    name = await declared(link)
+    await receiver.settle(more, state=within(name))
+    client.say(Disposition(True, more.number, more.number, True, within(name)))
+    assert await discharged(link, name) == Accepted()
+
+
+@pytest.mark.parametrize("first", ["suspended", "completed", "abandoned", "defered"])
+async def test_a_message_is_settled_once_in_a_transaction(client: AmqpClient, first: str) -> None:
+    """By its token, and over its link: not both."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": first}
+    assert (await operation(client, "update-disposition", body, state=TransactionalState(name)))[0] == 200
+    await receiver.settle(came, state=within(name))
+    assert (await discharged(link, name)).error.condition == c.TRANSACTION_ROLLBACK
+    assert (await bodies(client), await bodies(client, "q/$DeadLetterQueue")) == ([b"input"], [])
+
+
 async def test_a_message_without_its_last_frames_fails_the_transaction(client: AmqpClient) -> None:
     """Also if its link is detached before the discharge; one that the client aborts does not count."""
     sender, link = await client.sender("q"), await client.coordinator()

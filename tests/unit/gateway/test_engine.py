@@ -616,12 +616,13 @@ def test_what_the_peer_settles_of_its_own_is_no_event(talk: Talk) -> None:
 
 
 def test_a_detached_link_holds_nothing(talk: Talk) -> None:
-    """Messages that it sent and that were not settled are forgotten; a state that comes for one of them is told as such."""
+    """Messages that it sent and that were not settled are forgotten; a transaction that settles one is told of that."""
     link = talk.attach(receives=True)
     link.accept()
     talk.flow(0, 10)
     link.send(b"a", b"x", settled=False)
     link.detach(AmqpError(NOT_FOUND, "gone"))
-    assert talk.say(Disposition(True, 0, state=Accepted())) == [Discarded(Accepted())]
+    assert talk.say(Disposition(True, 0, state=Accepted())) == []
+    assert talk.say(Disposition(True, 0, state=TransactionalState(b"t"))) == [Discarded(TransactionalState(b"t"))]
     assert talk.say(Transfer(0, 0, b"a", state=TransactionalState(b"t"))) == [Discarded(TransactionalState(b"t"))]
     assert talk.say(Detach(0, closed=True)) == []

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing_extensions import Self
 
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import InvalidOperationError
+from kafkabus._core.exceptions import InvalidOperationError, MessageAlreadySettled
 from kafkabus._core.message import Outgoing
 from kafkabus._runtime import forks, instruments
 from kafkabus._sync.compat import guarded, uninterrupted
@@ -74,6 +74,7 @@ class ServiceBusTransaction:
         self._key: tuple[str, str] | None = None
         self._sends: list[PendingSends] = []
         self._settlements: list[PendingSettlement] = []
+        self._settled: set[tuple[str, int, int]] = set()
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -176,10 +177,22 @@ class ServiceBusTransaction:
 
         Raises:
             ValueError: The transaction ended while the messages were checked.
+            MessageAlreadySettled: The transaction settles one of the messages already, which another object stood for.
         """
         with self._guard:
             self._check_open()
-            for one in settlements:
+            added = list(settlements)
+            places = [place for one in added for place in _places_of(one)]
+            if len(self._settled.union(places)) < len(self._settled) + len(places):
+                raise MessageAlreadySettled("the transaction settles the message already")
+            self._settled.update(places)
+            for one in added:
                 self._settlements.append(one)
                 for message in one.batch.messages:
                     message._enlisted = True
+
+
+def _places_of(settlement: PendingSettlement) -> list[tuple[str, int, int]]:
+    """Return the places of messages: entity, partition and offset."""
+    path, partition = settlement.path.key, settlement.batch.delivery.partition
+    return [(path, partition, message._offset) for message in settlement.batch.messages]

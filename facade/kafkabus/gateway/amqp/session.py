@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus.gateway.amqp.conditions import (
@@ -35,6 +35,7 @@ from kafkabus.gateway.amqp.performatives import (
     Detach,
     Disposition,
     Flow,
+    TransactionalState,
     Transfer,
     error_of,
 )
@@ -47,8 +48,8 @@ _FRAME_OVERHEAD: Final = 64
 """The most bytes of a transfer's frame beside its tag, its state and its payload."""
 _LONGEST_TAG: Final = 32
 _NUMBERS: Final = 1 << 32
-_MOST_DROPPED: Final = 10_000
-"""How many deliveries, of links that are gone, a session remembers."""
+_MOST_REMEMBERED: Final = 10_000
+"""How many deliveries of transactions, and how many runs of deliveries that were sent settled, a session remembers."""
 
 
 class Link:
@@ -247,12 +248,18 @@ class Session:
         connection: Its connection.
         channel: Its channel, the same in both directions.
         links: Its links, by handle.
+        is_over: Whether it has ended; nothing more is said in it, as another one may have its channel.
+        largest_window: The most frames that the peer has taken at once.
+        awaited_room: The most frames for which a link waits; as long as there is less room, all links are told of more.
     """
 
     def __init__(self, connection: Connection, channel: int, begin: Begin) -> None:
         self.connection = connection
         self.channel = channel
         self.links: dict[int, Link] = {}
+        self.is_over = False
+        self.largest_window = begin.incoming_window
+        self.awaited_room = 1
         self._detaching: set[int] = set()
         self._next_incoming = begin.next_outgoing_id
         self._incoming_window = connection.limits.window
@@ -261,7 +268,10 @@ class Session:
         self._next_delivery = 0
         self._waiting: deque[bytes] = deque()
         self._unsettled: dict[int, OutgoingDelivery] = {}
-        self._dropped: deque[int] = deque(maxlen=_MOST_DROPPED)
+        # Those of them of which the peer has told no state yet.
+        self._open: dict[int, OutgoingDelivery] = {}
+        self._in_transactions: dict[int, bytes] = {}
+        self._sent_settled: deque[tuple[int, int]] = deque(maxlen=_MOST_REMEMBERED)
 
     @property
     def waiting(self) -> int:
@@ -312,6 +322,7 @@ class Session:
             at = last + 1
 
     def _unsettle(self, delivery: OutgoingDelivery) -> bool:
+        self._open.pop(delivery.number, None)
         if self._unsettled.pop(delivery.number, None) is None:
             return False
         delivery.link.unsettled -= 1
@@ -399,7 +410,7 @@ class Session:
         link._let_go()
         for number in [number for number, one in self._unsettled.items() if one.link is link]:
             del self._unsettled[number]
-            self._dropped.append(number)
+            self._open.pop(number, None)
         return True
 
     def _flow(self, **of_link: Any) -> Flow:
@@ -414,22 +425,28 @@ class Session:
     def _flowed(self, flow: Flow) -> list[Event]:
         known = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         ahead = (self._next_outgoing - known) % _NUMBERS
+        before = self.room
         self._peer_window = max(0, flow.incoming_window - ahead)
+        self.largest_window = max(self.largest_window, self._peer_window)
         self._send_waiting()
+        events: list[Event] = []
+        if before < min(self.room, self.awaited_room):
+            events += [LinkFlowed(link) for link in self.links.values() if link.sends and link.handle != flow.handle]
         if flow.handle is None:
             if flow.echo:
                 self._write(self._flow())
-            return []
+            return events
         link = self.links.get(flow.handle)
         if link is None:
             if flow.handle in self._detaching:
-                return []
+                return events
             raise AmqpError(UNATTACHED_HANDLE, f"no link has the handle {flow.handle}")
         if link.sends:
             link._take_credit(flow)
+            events.append(LinkFlowed(link))
         if flow.echo and link.is_attached:
             self._write(link._flow())
-        return [LinkFlowed(link)] if link.sends else []
+        return events
 
     def _transfer(self, transfer: Transfer, payload: bytes) -> list[Event]:
         if self._incoming_window <= 0:
@@ -458,19 +475,48 @@ class Session:
         if not disposition.role:
             # The peer settles what it sent: we have settled it already.
             return []
+        state = disposition.state
+        if state is None and not disposition.settled:
+            return []
         first, last = disposition.first, disposition.first if disposition.last is None else disposition.last
         count = (last - first) % _NUMBERS + 1
-        if count > len(self._unsettled):
-            found = [one for number, one in self._unsettled.items() if (number - first) % _NUMBERS < count]
-        else:
-            numbers = ((first + step) % _NUMBERS for step in range(count))
-            found = [self._unsettled[number] for number in numbers if number in self._unsettled]
+        found = self._take_open(first, count)
         events: list[Event] = []
-        if any((number - first) % _NUMBERS < count for number in self._dropped):
+        if isinstance(state, TransactionalState) and not self._are_known(first, count, found, state):
             events += discarded(disposition)
         if found:
-            events.append(Disposed(found, disposition.state, disposition.settled))
+            events.append(Disposed(found, state, disposition.settled))
         return events
+
+    def _take_open(self, first: int, count: int) -> list[OutgoingDelivery]:
+        """Return the deliveries of some numbers of which the peer has told no state before."""
+        if count > len(self._open):
+            numbers = [number for number in self._open if (number - first) % _NUMBERS < count]
+        else:
+            numbers = [number for step in range(count) if (number := (first + step) % _NUMBERS) in self._open]
+        return [self._open.pop(number) for number in numbers]
+
+    def _are_known(self, first: int, count: int, found: Sequence[OutgoingDelivery], state: TransactionalState) -> bool:
+        """Return whether all numbers are those of deliveries that the transaction settles, or that were sent settled."""
+        known = len(found) + sum(
+            max(0, min(first + count, end) - max(first, begin)) for begin, end in self._sent_settled
+        )
+        for number, name in self._in_transactions.items():
+            known += name == state.txn_id and (number - first) % _NUMBERS < count
+        for delivery in found:
+            self._in_transactions[delivery.number] = state.txn_id
+        while len(self._in_transactions) > _MOST_REMEMBERED:
+            del self._in_transactions[next(iter(self._in_transactions))]
+        return known >= count
+
+    def _note_sent_settled(self, number: int) -> None:
+        begin, end = self._sent_settled[-1] if self._sent_settled else (number, number)
+        if end == number:
+            if self._sent_settled:
+                self._sent_settled.pop()
+            self._sent_settled.append((begin, number + 1))
+        else:
+            self._sent_settled.append((number, number + 1))
 
     def _send(
         self, link: Link, tag: bytes, payload: bytes, settled: bool, content: Any, state: Composite | None
@@ -479,8 +525,10 @@ class Session:
         self._next_delivery = (number + 1) % _NUMBERS
         delivery = None
         if not settled:
-            delivery = self._unsettled[number] = OutgoingDelivery(link, number, content)
+            delivery = self._unsettled[number] = self._open[number] = OutgoingDelivery(link, number, content)
             link.unsettled += 1
+        else:
+            self._note_sent_settled(number)
         encoded = b"\x40" if state is None else state.encoded()
         room = self.payload_room(len(tag) + len(encoded))
         if len(payload) <= room:
@@ -492,6 +540,8 @@ class Session:
         return delivery
 
     def _put(self, transfer: bytes, payload: bytes) -> None:
+        if self.is_over:
+            return
         frame = frame_of(self.channel, transfer, payload)
         if self._waiting or self._peer_window <= 0:
             self._waiting.append(frame)
@@ -506,6 +556,7 @@ class Session:
 
     def _drop_waiting(self) -> None:
         """Forget the frames that wait, and the links that were detached: the session is over."""
+        self.is_over = True
         self.connection.waiting_bytes -= sum(map(len, self._waiting))
         self._waiting.clear()
         self.connection.unanswered -= len(self._detaching)
@@ -520,6 +571,8 @@ class Session:
         self._write_encoded(performative.encoded())
 
     def _write_encoded(self, performative: bytes) -> None:
+        if self.is_over:
+            return
         self.connection._output.append(frame_of(self.channel, performative))
 
 

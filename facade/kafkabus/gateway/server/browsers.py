@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 AT_ONCE: Final = 100
 """The most messages that are looked at at once."""
+MOST_FRAMES_WAITING: Final = 10
+"""How many frames may wait for the client's window before no more messages are looked at."""
 FIRST_WAIT, LONGEST_WAIT = 0.5, 10.0
 """How long, in seconds, a client waits at the end before it is seen whether messages have come: first, and at last."""
 
@@ -82,7 +84,8 @@ class BrowserNode(BaseNode):
         try:
             while link.is_attached:
                 self._wanted.clear()
-                messages = await self._next() if link.credit > 0 else []
+                is_ready = link.credit > 0 and link.session.waiting < MOST_FRAMES_WAITING
+                messages = await self._next() if is_ready and not self.peer.is_ending else []
                 for message in messages:
                     payload = stored(message)
                     link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)

@@ -33,7 +33,7 @@ class CoordinatorNode(BaseNode):
         except Exception as error:  # noqa: BLE001 - the client is told
             self._answer(delivery, Rejected(error_of(told(error))))
         else:
-            self.peer.start(self._finish(delivery, outcome))
+            self.peer.start(self._finish(delivery, outcome), is_work=True)
 
     def _begun(self, delivery: IncomingDelivery) -> Awaitable[Composite]:
         """Begin what the client asks for, in the moment at which it arrives; return the outcome, to be awaited.

@@ -64,6 +64,8 @@ SCARCE_BYTES = 1024 * 1024
 """How many bytes of a client may wait to be stored while those of all clients are too many."""
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
+WORK_WITHIN = 3.0
+"""How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
 CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
 UNLIMITED = 1 << 30
@@ -122,6 +124,7 @@ class Peer(asyncio.BufferedProtocol):
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
         is_lost: Whether the connection is lost.
+        is_ending: Whether it will be closed: nothing new begins.
         answer_bytes: How many bytes of answers to its requests wait until it takes them.
         largest_answer: The size of the largest answer about an entity since all that was sent was taken: it may be large.
         network: The network under which it counts; see ``network_of``.
@@ -158,6 +161,9 @@ class Peer(asyncio.BufferedProtocol):
         self._unread: asyncio.TimerHandle | None = None
         self._right: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
+        self._ends_are_read = asyncio.Event()
+        self._work: set[asyncio.Task[None]] = set()
+        self.is_ending = False
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             Delivered: self._delivered,
             Disposed: self._disposed,
@@ -214,6 +220,24 @@ class Peer(asyncio.BufferedProtocol):
             self.engine.holds -= 1
             if self.engine.is_held and not self.engine.holds:
                 self._receive(b"")
+            if not self.engine.is_held:
+                self._ends_are_read.set()
+
+    @property
+    def holds_ends(self) -> bool:
+        """Whether an end that the client asked for is held back; nothing may begin that would hold it back for longer."""
+        return self.engine.is_held
+
+    async def until_ends_are_read(self) -> None:
+        """Wait until no end is held back."""
+        while self.engine.is_held and not self.is_lost:
+            self._ends_are_read.clear()
+            await self._ends_are_read.wait()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the client takes what is sent to it."""
+        return not (self.is_lost or self.engine.is_closing)
 
     @override
     def pause_writing(self) -> None:
@@ -240,6 +264,7 @@ class Peer(asyncio.BufferedProtocol):
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
         self.is_lost = True
+        self._ends_are_read.set()
         self.transactions.lose()
         self.engine.lose()
         self.start(self._let_go())
@@ -557,11 +582,19 @@ class Peer(asyncio.BufferedProtocol):
 
     # Tasks.
 
-    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do some work in the background; its errors are logged."""
+    def start(self, work: Coroutine[Any, Any, None], *, is_work: bool = False) -> asyncio.Task[None]:
+        """Do some work in the background; its errors are logged.
+
+        Args:
+            work: The work.
+            is_work: Whether the client waits for its end, so that the connection is not closed before.
+        """
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        if is_work:
+            self._work.add(task)
+            task.add_done_callback(self._work.discard)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -591,6 +624,13 @@ class Peer(asyncio.BufferedProtocol):
         """Close the connection, and let go of everything that it had."""
         if self._transport is None:
             return
+        self.is_ending = True
+        self._pause("end of the gateway")
+        # Answers to what is under way come before the end: a client would do it again.
+        deadline = self._loop.time() + WORK_WITHIN
+        while (self._work or self.engine.holds) and (left := deadline - self._loop.time()) > 0 and not self.is_lost:
+            await asyncio.wait(self._work or {asyncio.ensure_future(asyncio.sleep(0.01))}, timeout=left)
+        self._go_on("end of the gateway")
         # No link is detached before: some clients take that for the end of the link, and would not attach it again.
         self.engine.close(AmqpError(CONNECTION_FORCED, "the gateway is stopped: connect again"))
         self.flush()

@@ -94,8 +94,6 @@ At others, Azure's SDK for Go tries again, and its second try succeeds without b
 PASSES: Final = frozenset({SERVER_BUSY, TIMED_OUT, INTERNAL_ERROR})
 """Conditions of which a client that waits for no answer need not know: its messages come again."""
 
-_SETTLED_OTHERWISE: Final = AmqpError(NOT_ALLOWED, "the message is being settled in another way")
-
 
 class ReceiverNode(BaseNode):
     """Sends the messages of a queue, a subscription or a session over a link, and settles them.
@@ -124,7 +122,7 @@ class ReceiverNode(BaseNode):
         self._claimed_at = 0.0
         self._wanted = asyncio.Event()
         self._settling: deque[_Group] = deque()
-        self._under_way: dict[OutgoingDelivery, Any] = {}
+        self._needed_frames = 1
         self._settler: asyncio.Task[None] | None = None
         self._mean_bytes = 0.0
         self._needed = 0
@@ -212,6 +210,7 @@ class ReceiverNode(BaseNode):
         try:
             while link.is_attached:
                 if self._takes and link.credit > 0:
+                    await self.peer.until_ends_are_read()
                     await self.peer.until_room(self._needed)
                     self._send_undelivered()
                 if link.credit > 0 and self._has_room:
@@ -232,8 +231,10 @@ class ReceiverNode(BaseNode):
 
     @property
     def _has_room(self) -> bool:
-        settings = self.peer.gateway.settings
-        return self.link.unsettled < settings.unsettled and self.link.session.waiting < MOST_FRAMES_WAITING
+        peer, session = self.peer, self.link.session
+        if peer.is_ending or self.link.unsettled >= peer.gateway.settings.unsettled:
+            return False
+        return session.room >= self._needed_frames if self._takes else session.waiting < MOST_FRAMES_WAITING
 
     async def _messages(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
         """Wait for messages; return none if the client does not want any more meanwhile."""
@@ -319,14 +320,18 @@ class ReceiverNode(BaseNode):
     def _unit(self, left: deque[ServiceBusReceivedMessage]) -> list[_Taken]:
         """Take the next messages, as many as the client's credit, its window and the socket take at once."""
         link, unit = self.link, list[_Taken]()
-        room, frames = self.peer.room, link.session.room
-        self._needed = 0
-        while left and link.is_attached and len(unit) < link.credit:
+        session = link.session
+        room, frames = self.peer.room, session.room
+        self._needed, self._needed_frames = 0, 1
+        while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
             payload = stored(left[0])
-            frames -= link.frames_of(len(payload))
+            # A message may need more frames than the client takes at once.
+            needed = min(link.frames_of(len(payload)), session.largest_window)
+            frames -= needed
             room -= len(payload)
-            if room < 0 or (unit and frames < 0):
-                self._needed = len(payload)
+            if room < 0 or frames < 0 or self.peer.is_ending:
+                self._needed, self._needed_frames = len(payload), needed
+                session.awaited_room = max(session.awaited_room, needed)
                 break
             unit.append(_Taken(left.popleft(), payload))
         self._note_size(sum(len(one.payload) for one in unit), len(unit))
@@ -337,41 +342,43 @@ class ReceiverNode(BaseNode):
 
         The end of the link that the client asks for meanwhile waits until they were sent.
         """
-        link, receiver = self.link, self.receiver
-        is_unknown = False
         with self.peer.holding_ends():
+            payloads: list[bytes] = []
             try:
                 # Also a link that ends meanwhile must learn which messages were completed.
-                await uninterrupted(receiver.complete_messages([one.message for one in unit]))
-            except (MessageLockLostError, SessionLockLostError):
-                pass  # Those messages come again.
-            except ServiceBusError:
-                # Rather twice than never.
-                is_unknown = True
-                raise
+                await uninterrupted(self._complete(unit, payloads))
             finally:
-                payloads = [one.payload for one in unit if is_unknown or one.message._settled]
-                if link.is_attached and not self.peer.is_lost:
+                if self.link.is_attached and self.peer.is_open:
                     for payload in payloads:
-                        link.send(uuid.uuid4().bytes, payload, settled=True)
+                        self.link.send(uuid.uuid4().bytes, payload, settled=True)
                 else:
                     self.peer.gateway.undelivered.put(self.path.key, self._session_id, payloads)
+
+    async def _complete(self, unit: Sequence[_Taken], payloads: list[bytes]) -> None:
+        """Complete messages; note the payloads of those that may be completed: rather twice than never.
+
+        Raises:
+            ServiceBusError: It is unknown which were completed.
+        """
+        try:
+            await self.receiver.complete_messages([one.message for one in unit])
+        except (MessageLockLostError, SessionLockLostError):
+            # These messages come again; the others were completed.
+            payloads += [one.payload for one in unit if one.message._settled]
+        except ServiceBusError:
+            payloads += [one.payload for one in unit]
+            raise
+        else:
+            payloads += [one.payload for one in unit]
 
     # Settlement.
 
     def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Have messages settled."""
-        if state is None and not settled:
-            return
-        transactions = self.peer.transactions
-        part = transactions.join(state, operations=len(deliveries))
-        if any(self._under_way.get(one, state) != state for one in deliveries):
-            transactions.fail(state, _SETTLED_OTHERWISE)
-        fresh = [one for one in deliveries if one not in self._under_way]
-        self._under_way.update(dict.fromkeys(fresh, state))
-        self._settling.append(_Group(state, settled, fresh, part))
+        part = self.peer.transactions.join(state, operations=len(deliveries))
+        self._settling.append(_Group(state, settled, deliveries, part))
         if self._settler is None:
-            self._settler = self.peer.start(self._settle())
+            self._settler = self.peer.start(self._settle(), is_work=True)
 
     async def _settle(self) -> None:
         """Settle what is to be settled."""
@@ -398,8 +405,6 @@ class ReceiverNode(BaseNode):
             error = told(problem)
         except Exception as problem:  # noqa: BLE001 - the client is told
             error = told(problem, self.path)
-        for delivery in group.deliveries:
-            self._under_way.pop(delivery, None)
         if group.parts and group.settled:
             await group.parts[0].give_back(partial(self._abandon, messages))
         for part in group.parts:
@@ -507,6 +512,9 @@ class _Group:
     def joined(self, other: _Group) -> bool:
         """Add the deliveries of another group if they are settled alike; return whether they are."""
         if self.settled != other.settled or type(other.state) is not type(self.state) or other.state != self.state:
+            return False
+        if any(part.is_refused for part in (*self.parts, *other.parts)):
+            # One came after the end of its transaction, the other before.
             return False
         self.deliveries += other.deliveries
         self.parts += other.parts

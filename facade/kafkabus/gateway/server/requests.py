@@ -120,7 +120,9 @@ class RequestNode(BaseNode):
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
         self.peer.hold(delivery.size)
-        self.peer.start(self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)))
+        self.peer.start(
+            self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)), is_work=True
+        )
 
     async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
         error: AmqpError | None = None

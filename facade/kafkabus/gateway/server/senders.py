@@ -119,7 +119,7 @@ class SenderNode(BaseNode):
         self.peer.hold(delivery.size)
         self._waiting.append(_Arrival(delivery, self.peer.transactions.join(delivery.state, delivery.size)))
         if self._worker is None:
-            self._worker = self.peer.start(self._work())
+            self._worker = self.peer.start(self._work(), is_work=True)
 
     async def _work(self) -> None:
         """Store what waits."""

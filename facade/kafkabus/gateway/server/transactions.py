@@ -98,6 +98,11 @@ class Enlistment:
             of.under_way += 1
 
     @property
+    def is_refused(self) -> bool:
+        """Whether the operation cannot be part of the transaction."""
+        return self._of is None or self._refused is not None
+
+    @property
     def transaction(self) -> ServiceBusTransaction:
         """The transaction.
 
@@ -305,6 +310,10 @@ class Transactions:
     def is_open(self, name: bytes) -> bool:
         """Return whether operations may still join a transaction."""
         return name in self._known and not self._known[name].is_ending
+
+    def is_known(self, name: bytes) -> bool:
+        """Return whether a transaction has not ended."""
+        return name in self._known
 
     def join(self, state: object, size: int = 0, operations: int = 1) -> Enlistment | None:
         """Have an operation that has just arrived be part of a transaction.

@@ -1,0 +1,279 @@
+"""Ends of links, sessions, connections and gateways: nothing is lost, doubled or locked for a client that is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+
+from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import ServiceBusConnectionError
+from kafkabus.aio import ServiceBusReceiver
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.performatives import (
+    Accepted,
+    Begin,
+    Composite,
+    End,
+    Flow,
+    Rejected,
+    Source,
+    Target,
+    TransactionalState,
+)
+from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.amqp.sections import decode_sections
+from kafkabus_mapping.amqp.types import Int, Symbol
+from kafkabus_mapping.names import EntityPath
+from tests.amqp_client import PATIENCE, AmqpClient
+from tests.integration.gateway.conversation import declared, discharge, message, operation
+
+KEY = {Symbol("x-opt-partition-key"): "k"}
+
+
+async def fill(client: AmqpClient, count: int, size: int = 1) -> None:
+    """Send messages to the queue."""
+    sender = await client.sender("q", 50)
+    await sender.until_credit(count)
+    await asyncio.gather(*(sender.put(message(b"%d".ljust(size) % number)) for number in range(count)))
+    await sender.detach()
+
+
+async def left(client: AmqpClient) -> int:
+    """Return how many messages of the queue are not settled."""
+    count, number = 0, 1
+    while True:
+        body = {"message-count": Int(500), "from-sequence-number": number}
+        status, found = await operation(client, "peek-message", body)
+        if status != 200:
+            return count
+        count += len(found["messages"])
+        last = decode_sections(found["messages"][-1]["message"])
+        number = last.message_annotations["x-opt-sequence-number"] + 1
+
+
+class Seen:
+    """The performatives that a client got, in their order."""
+
+    def __init__(self, client: AmqpClient) -> None:
+        take = client._take
+        self.names: list[str] = []
+
+        def note(performative: Composite, payload: bytes) -> None:
+            self.names.append(type(performative).__name__)
+            take(performative, payload)
+
+        client._take = note  # type: ignore[method-assign]
+
+    def count(self, name: str, *, after: str = "") -> int:
+        """Return how many there were of a kind, if need be after another one."""
+        return self.names[self.names.index(after) if after else 0 :].count(name)
+
+
+class Gate:
+    """Holds back the descriptions of entities.
+
+    Attributes:
+        held: Those that are held back, with the event that lets them go.
+        asked: Set when one is asked for.
+    """
+
+    def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        catalog = gateway.context.catalog
+        look_up = catalog.entity
+        self.held: dict[str, asyncio.Event] = {}
+        self.asked: dict[str, asyncio.Event] = {}
+
+        async def late(path: EntityPath, *arguments: Any, **options: Any) -> Entity:
+            if path.name in self.held:
+                self.asked[path.name].set()
+                await self.held[path.name].wait()
+            return await look_up(path, *arguments, **options)
+
+        monkeypatch.setattr(catalog, "entity", late)
+
+    def hold(self, name: str) -> None:
+        """Hold an entity's descriptions back."""
+        self.held[name], self.asked[name] = asyncio.Event(), asyncio.Event()
+
+
+async def test_a_client_whose_window_is_used_up_has_nothing_deleted(port: int, client: AmqpClient) -> None:
+    """Nothing that it could not be sent; when there is room again, it gets the messages."""
+    await fill(client, 20)
+    narrow = AmqpClient(port)
+    narrow.window = 0
+    async with narrow:
+        link = await narrow.receiver("q", takes=True)
+        link.grant(20)
+        link.grant(20, echo=True)
+        await narrow.until(lambda: link.flowed is not None)
+        assert await left(client) == 20
+        # For the session, not for the link.
+        narrow.say(Flow(next_incoming_id=0, incoming_window=100, outgoing_window=100))
+        assert len([await link.receive() for _ in range(20)]) == 20
+    assert await left(client) == 0
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_nothing_comes_behind_the_close_of_a_gateway(namespace: InMemoryNamespace, takes: bool) -> None:
+    """A client would not look at it: deleted messages would be lost, and others locked."""
+    async with Gateway(namespace.connection_string) as first:
+        client = AmqpClient(await first.listen("127.0.0.1", 0))
+        await client.__aenter__()
+        await fill(client, 200)
+        link = await client.receiver("q", takes=takes)
+        seen = Seen(client)
+        for _ in range(5):
+            link.grant(1)
+            await link.receive()
+        link.grant(150)
+        stop = asyncio.ensure_future(first.close())
+        await client.until(lambda: client.closed is not None)
+        await stop
+        client.abort()
+    assert seen.count("Transfer", after="Close") == 0
+    async with (
+        Gateway(namespace.connection_string) as second,
+        AmqpClient(await second.listen("127.0.0.1", 0)) as looking,
+    ):
+        assert (seen.count("Transfer") if takes else 0) + await left(looking) == 200
+
+
+async def test_what_is_under_way_when_a_gateway_stops_is_answered(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client would send it again."""
+    async with Gateway(namespace.connection_string) as gateway:
+        client = AmqpClient(await gateway.listen("127.0.0.1", 0))
+        await client.__aenter__()
+        sender = await client.sender("q")
+        await sender.until_credit()
+        gate = Gate(gateway, monkeypatch)
+        gate.hold("q")
+        outcome = sender.put(message())
+        await asyncio.wait_for(gate.asked["q"].wait(), PATIENCE)
+        stop = asyncio.ensure_future(gateway.close())
+        while not all(peer.is_ending for peer in gateway.peers):  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        gate.held["q"].set()
+        assert await outcome == Accepted()
+        await client.until(lambda: client.closed is not None)
+        client.abort()
+        await stop
+
+
+async def test_an_answer_of_a_session_that_is_over_does_not_come_in_another_one(
+    gateway: Gateway, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session on the same channel has deliveries with the same numbers."""
+    take, ended = client._take, asyncio.Event()
+
+    def without_end(performative: Composite, payload: bytes) -> None:
+        if isinstance(performative, End):
+            ended.set()
+        else:
+            take(performative, payload)
+
+    client._take = without_end  # type: ignore[method-assign]
+    gate = Gate(gateway, monkeypatch)
+    sender, link = await client.sender("q"), await client.coordinator()
+    await sender.until_credit()
+    name = await declared(link)
+    gate.hold("q")
+    sender.put(message(message_annotations=KEY), state=TransactionalState(name))
+    link.put(discharge(name))
+    await asyncio.wait_for(gate.asked["q"].wait(), PATIENCE)
+    client.say(End())
+    await asyncio.wait_for(ended.wait(), PATIENCE)
+    client._deliveries = itertools.count()
+    client.say(Begin(None, 0, client.window, client.window))
+    fresh = await client.sender("s", 7)
+    await fresh.until_credit(3)
+    gate.hold("s")
+    outcomes = [fresh.put(message(str(number))) for number in range(3)]
+    await asyncio.wait_for(gate.asked["s"].wait(), PATIENCE)
+    gate.held["q"].set()
+    (peer,) = gateway.peers
+    while peer.transactions.is_known(name):  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    assert not any(outcome.done() for outcome in outcomes)
+    gate.held["s"].set()
+    answers = await asyncio.gather(*outcomes)
+    assert [one.error.condition if isinstance(one, Rejected) else one for one in answers] == [c.NOT_ALLOWED] * 3
+
+
+async def test_a_completion_with_an_unknown_outcome_loses_no_message(
+    port: int, gateway: Gateway, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a client whose connection is lost while Redis does not answer: rather twice than never."""
+    await fill(client, 1)
+    complete, begun, is_over = ServiceBusReceiver.complete_messages, asyncio.Event(), asyncio.Event()
+
+    async def unknown(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> None:
+        await complete(receiver, *arguments, **options)
+        begun.set()
+        await is_over.wait()
+        raise ServiceBusConnectionError("Redis did not answer")
+
+    monkeypatch.setattr(ServiceBusReceiver, "complete_messages", unknown)
+    async with AmqpClient(port) as gone:
+        link = await gone.receiver("q", takes=True)
+        link.grant(1)
+        await asyncio.wait_for(begun.wait(), PATIENCE)
+        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        gone.abort()
+        await gone.until(lambda: False)
+    while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    is_over.set()
+    monkeypatch.undo()
+    while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    heir = await client.receiver("q", takes=True)
+    heir.grant(1)
+    assert (await heir.receive()).body == b"0"
+
+
+async def test_a_detach_does_not_wait_for_other_links(port: int, client: AmqpClient) -> None:
+    """Although messages are completed for others of the connection all the time. It takes a second to keep these busy."""
+    async with AmqpClient(port) as busy:
+        links = [await busy.receiver("q", handle, takes=True) for handle in range(10, 20)]
+        for link in links:
+            link.grant(1_000_000)
+        sender, is_over = await client.sender("q"), asyncio.Event()
+
+        async def feed() -> None:
+            while not is_over.is_set():
+                await sender.until_credit(50)
+                await asyncio.gather(*(sender.put(message()) for _ in range(50)))
+
+        feeding = asyncio.ensure_future(feed())
+        try:
+            await links[0].receive()
+            for _ in range(3):
+                idle = await busy.receiver("t/Subscriptions/all", 5)
+                await asyncio.wait_for(idle.detach(), PATIENCE)
+        finally:
+            is_over.set()
+            await feeding
+
+
+async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
+    port: int, gateway: Gateway, client: AmqpClient
+) -> None:
+    """About as much as it looks at at once."""
+    await fill(client, 60, size=100_000)
+    narrow = AmqpClient(port)
+    narrow.window = 0
+    async with narrow:
+        source = Source("q", distribution_mode="copy")
+        link = await narrow.attach(1, receives=True, source=source, target=Target("here"))
+        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        link.grant(1_000)
+        while not peer.engine.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        await left(client)
+        assert peer.engine.waiting_bytes < 2_000_000
