@@ -18,6 +18,7 @@ from kafkabus.gateway.amqp.performatives import (
     Composite,
     End,
     Flow,
+    Modified,
     Rejected,
     Source,
     Target,
@@ -25,8 +26,8 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.sections import decode_sections
-from kafkabus_mapping.amqp.types import Int, Symbol
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp.types import Array, Int, Symbol, UInt
 from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient
 from tests.integration.gateway.conversation import declared, discharge, message, operation
@@ -277,3 +278,58 @@ async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
             await asyncio.sleep(0.01)
         await left(client)
         assert peer.engine.waiting_bytes < 2_000_000
+
+
+async def test_frames_of_a_link_that_is_gone_go_to_no_other_link(port: int, client: AmqpClient) -> None:
+    """They waited for the session's window, and another link has the handle by then."""
+    await fill(client, 10)
+    await (await client.sender("t")).send(message("of t"))
+    narrow = AmqpClient(port)
+    narrow.window = 2
+    async with narrow:
+        link = await narrow.receiver("q", 3)
+        link.grant(10)
+        await narrow.until(lambda: link.waiting == 2)
+        await link.detach()
+        other = await narrow.receiver("t/Subscriptions/all", 3, name="another")
+        narrow.window = 1_000
+        other.grant(1)
+        assert (await other.receive()).body == b"of t"
+
+
+async def test_credit_is_given_up_behind_the_messages_that_used_it(port: int, client: AmqpClient) -> None:
+    """A client takes no more messages then."""
+    await fill(client, 10)
+    narrow = AmqpClient(port)
+    narrow.window = 2
+    async with narrow:
+        link = await narrow.receiver("q", 3)
+        link.grant(10, drain=True)
+        await narrow.until(lambda: link.waiting == 2)
+        assert link.flowed is None
+        narrow.say(Flow(next_incoming_id=narrow.next_incoming, incoming_window=1_000, outgoing_window=1_000))
+        await narrow.until(lambda: link.flowed is not None)
+        assert link.waiting == 10
+
+
+async def test_deferred_messages_are_deleted_for_an_answer_that_is_taken(client: AmqpClient, other: AmqpClient) -> None:
+    """Not if the link for answers is gone by then, or has no credit."""
+    await fill(client, 1)
+    receiver = await client.receiver("q")
+    receiver.grant(1)
+    came = await receiver.receive()
+    number = came.sections.message_annotations["x-opt-sequence-number"]
+    await receiver.settle(came, state=Modified(True, True))
+    await client.attach(61, receives=True, source=Source("q/$management"), target=Target("answers"))
+    requests = await client.sender("q/$management", 60)
+    body = {"sequence-numbers": Array([number]), "receiver-settle-mode": UInt(0)}
+    request = Sections(
+        properties={"message_id": "m", "reply_to": "answers"},
+        application_properties={"operation": "com.microsoft:receive-by-sequence-number"},
+        value=body,
+    )
+    assert await requests.send(encode_sections(request)) == Accepted()
+    await requests.detach()
+    status, found = await operation(other, "receive-by-sequence-number", body)
+    assert (status, len(found["messages"])) == (200, 1)
+    assert await left(client) == 0

@@ -231,7 +231,7 @@ class Link:
         self.credit = 0
         self.drain = False
         if self.is_attached:
-            self.session._write(self._flow(drain=True))
+            self.session._tell_drained(self)
 
     def _take_credit(self, flow: Flow) -> None:
         if flow.link_credit is not None:
@@ -266,7 +266,8 @@ class Session:
         self._next_outgoing = 0
         self._peer_window = begin.incoming_window
         self._next_delivery = 0
-        self._waiting: deque[bytes] = deque()
+        # Frames with the link that they are for; None for a flow that follows the frames before it.
+        self._waiting: deque[tuple[Link, bytes | None]] = deque()
         self._unsettled: dict[int, OutgoingDelivery] = {}
         # Those of them of which the peer has told no state yet.
         self._open: dict[int, OutgoingDelivery] = {}
@@ -411,6 +412,7 @@ class Session:
         for number in [number for number, one in self._unsettled.items() if one.link is link]:
             del self._unsettled[number]
             self._open.pop(number, None)
+        self._forget_waiting(link)
         return True
 
     def _flow(self, **of_link: Any) -> Flow:
@@ -532,32 +534,50 @@ class Session:
         encoded = b"\x40" if state is None else state.encoded()
         room = self.payload_room(len(tag) + len(encoded))
         if len(payload) <= room:
-            self._put(_transfer(link.handle, number, tag, settled, encoded, more=False), payload)
+            self._put(link, _transfer(link.handle, number, tag, settled, encoded, more=False), payload)
             return delivery
         for at in range(0, len(payload), room):
             more = at + room < len(payload)
-            self._put(_transfer(link.handle, number, tag, settled, encoded, more=more), payload[at : at + room])
+            self._put(link, _transfer(link.handle, number, tag, settled, encoded, more=more), payload[at : at + room])
         return delivery
 
-    def _put(self, transfer: bytes, payload: bytes) -> None:
+    def _put(self, link: Link, transfer: bytes, payload: bytes) -> None:
         if self.is_over:
             return
         frame = frame_of(self.channel, transfer, payload)
         if self._waiting or self._peer_window <= 0:
-            self._waiting.append(frame)
+            self._waiting.append((link, frame))
             self.connection.waiting_bytes += len(frame)
         else:
             self._put_out(frame)
 
     def _send_waiting(self) -> None:
-        while self._waiting and self._peer_window > 0:
-            self.connection.waiting_bytes -= len(self._waiting[0])
-            self._put_out(self._waiting.popleft())
+        while self._waiting and (self._peer_window > 0 or self._waiting[0][1] is None):
+            link, frame = self._waiting.popleft()
+            if frame is None:
+                self._write(link._flow(drain=True))
+            else:
+                self.connection.waiting_bytes -= len(frame)
+                self._put_out(frame)
+
+    def _tell_drained(self, link: Link) -> None:
+        """Tell the peer that a link's credit is given up, behind the messages that used it."""
+        if self._waiting:
+            self._waiting.append((link, None))
+        else:
+            self._write(link._flow(drain=True))
+
+    def _forget_waiting(self, link: Link) -> None:
+        """Forget the frames of a link that is gone: another one may have its handle when there is room for them."""
+        kept = [(other, frame) for other, frame in self._waiting if other is not link]
+        if len(kept) < len(self._waiting):
+            self.connection.waiting_bytes -= sum(len(frame or b"") for other, frame in self._waiting if other is link)
+            self._waiting = deque(kept)
 
     def _drop_waiting(self) -> None:
         """Forget the frames that wait, and the links that were detached: the session is over."""
         self.is_over = True
-        self.connection.waiting_bytes -= sum(map(len, self._waiting))
+        self.connection.waiting_bytes -= sum(len(frame or b"") for _, frame in self._waiting)
         self._waiting.clear()
         self.connection.unanswered -= len(self._detaching)
         self._detaching.clear()

@@ -40,6 +40,8 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
+HANDSHAKE_WITHIN = 10.0
+"""How long, in seconds, a client may take to agree on TLS."""
 READ_BYTES = 1 << 18
 """How many bytes are read from a client's socket at once."""
 
@@ -159,7 +161,13 @@ class Gateway:
         """
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: Peer(self), host, port, ssl=tls, reuse_port=share_port or None, backlog=1_024
+            lambda: Peer(self),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=None if tls is None else HANDSHAKE_WITHIN,
+            reuse_port=share_port or None,
+            backlog=1_024,
         )
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])

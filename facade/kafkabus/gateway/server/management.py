@@ -238,14 +238,41 @@ class ManagementNode(RequestNode):
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
         numbers = _numbers(body, "sequence-numbers", int)
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        receiver = self._receiver(self._node(request, body), takes=takes)
+        receiver = self._receiver(self._node(request, body))
         messages = await receiver.receive_deferred_messages(numbers)
         lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
         shown: list[dict[str, Any]] = []
         for message in messages:
-            token = message.lock_token or UUID(int=0)
+            token = (None if takes else message.lock_token) or UUID(int=0)
             shown.append({"lock-token": token, "message": stored(message, lock)})
+        if takes:
+            await self._delete(request, receiver, messages)
+            if not self.peer.is_open:
+                session = None if receiver.session is None else receiver.session.session_id
+                payloads = [one["message"] for one in shown]
+                self.peer.gateway.undelivered.put(self._path.key, session, payloads)
         return 200, {"messages": shown}
+
+    async def _delete(
+        self, request: Request, receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]
+    ) -> None:
+        """Complete messages that the answer to a request holds.
+
+        Raises:
+            AmqpError: The client does not take the answer; the messages stay deferred.
+            ServiceBusError: They cannot be completed.
+        """
+        if request.reply is None or not request.reply.takes_more:
+            await receiver._put_back(messages)
+            raise AmqpError(
+                c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
+            )
+        await receiver.complete_messages(messages)
+
+    def deletes(self, request: Request) -> bool:
+        """Return whether a request deletes messages that its answer holds."""
+        body = request.body if isinstance(request.body, Mapping) else {}
+        return request.operation.endswith("receive-by-sequence-number") and body.get("receiver-settle-mode") == 0
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")

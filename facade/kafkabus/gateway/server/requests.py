@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
@@ -36,12 +37,14 @@ class Request:
         options: Its application properties.
         body: The value of its body.
         part: Its part in a transaction; None without one.
+        reply: The node that takes the answer; None if there is none.
     """
 
     properties: Mapping[str, Any]
     options: Mapping[Any, Any]
     body: Any
     part: Enlistment | None = None
+    reply: ReplyNode | None = None
 
     @property
     def operation(self) -> str:
@@ -93,6 +96,11 @@ class ReplyNode(BaseNode):
                 peer.largest_answer = max(peer.largest_answer, len(payload))
         self.flowed()
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether the client takes another answer at once."""
+        return self.link.is_attached and self.link.credit > 0 and not self._waiting
+
     def flowed(self) -> None:
         """Send the answers that wait, as far as the client takes them."""
         while self._waiting and self.link.credit > 0 and self.link.is_attached:
@@ -133,11 +141,12 @@ class RequestNode(BaseNode):
             self.link.session.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
         else:
             self.link.session.acknowledge([delivery], within(delivery.state, Accepted()))
-            reply = self._reply_node(request)
-            answer = await self.answer(request)
-            error = answer.error
-            if reply is not None:
-                reply.send(_encoded({"correlation_id": request.properties.get("message_id")}, answer))
+            request = replace(request, reply=self._reply_node(request))
+            with self.peer.holding_ends() if self.deletes(request) else nullcontext():
+                answer = await self.answer(request)
+                error = answer.error
+                if request.reply is not None:
+                    request.reply.send(_encoded({"correlation_id": request.properties.get("message_id")}, answer))
         finally:
             self.peer.hold(-delivery.size)
             if part is not None:
@@ -164,6 +173,11 @@ class RequestNode(BaseNode):
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
         raise NotImplementedError
+
+    def deletes(self, request: Request) -> bool:
+        """Return whether a request deletes messages that its answer holds: then links end after the answer."""
+        del request
+        return False
 
     def _reply_node(self, request: Request) -> ReplyNode | None:
         """Return the node that takes the answer: by its target's address, else its name, else the node and the session."""

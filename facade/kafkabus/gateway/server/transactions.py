@@ -60,7 +60,7 @@ class TransactionLimits:
     transactions: int = 100
     bytes: int = 64 * 1024 * 1024
     operations: int = 10_000
-    total_bytes: int = 512 * 1024 * 1024
+    total_bytes: int = 256 * 1024 * 1024
 
 
 class SharedRoom:
