@@ -294,4 +294,6 @@ def test_a_map_has_few_keys_that_are_numbers(kind: type) -> None:
     decode(encode(dict.fromkeys(keys[:1_000])))
     with pytest.raises(AmqpDecodeError, match="1001 keys that are no texts"):
         decode(encode(dict.fromkeys(keys)))
+    with pytest.raises(AmqpDecodeError, match="keys that are no texts"):
+        decode(encode([dict.fromkeys(keys[:600]), dict.fromkeys(keys[:600])]))
     decode(encode(dict.fromkeys(map(str, range(5_000)))))

@@ -29,7 +29,9 @@ _TWO_U8, _TWO_U32 = struct.Struct(">BB"), struct.Struct(">II")
 
 
 MOST_NUMBERS_AS_KEYS: Final = 1_000
-"""The most keys of a map that are numbers, times or UUIDs."""
+"""The most keys that are numbers, times or UUIDs, of the maps of a value that have more than a few keys."""
+FEW_KEYS: Final = 16
+"""How many keys of a map are few."""
 
 
 class AmqpDecodeError(ValueError):
@@ -115,7 +117,7 @@ class _Reader:
         end: Index behind the last byte to read.
     """
 
-    __slots__ = ("at", "data", "depth", "end", "room")
+    __slots__ = ("at", "data", "depth", "end", "numbers_as_keys", "room")
 
     def __init__(self, data: bytes, at: int, end: int) -> None:
         self.data = data
@@ -123,6 +125,7 @@ class _Reader:
         self.end = end
         self.depth = 0
         self.room = MOST_WITHOUT_BYTES
+        self.numbers_as_keys = 0
 
     def value(self) -> Any:
         return self.content(self.code())
@@ -221,12 +224,13 @@ class _Reader:
         elements = self.list(form)
         if len(elements) % 2:
             raise AmqpDecodeError(f"at byte {at}: a map has {len(elements)} keys and values, which is odd")
-        if len(elements) > 2 * MOST_NUMBERS_AS_KEYS:
+        if len(elements) > 2 * FEW_KEYS:
             # Python's hashes of numbers are known to all: so many keys of one hash would take minutes.
-            numbers = sum(not isinstance(key, (str, bytes)) for key in elements[::2])
-            if numbers > MOST_NUMBERS_AS_KEYS:
+            self.numbers_as_keys += sum(not isinstance(key, (str, bytes)) for key in elements[::2])
+            if self.numbers_as_keys > MOST_NUMBERS_AS_KEYS:
                 raise AmqpDecodeError(
-                    f"at byte {at}: a map has {numbers} keys that are no texts: it has at most {MOST_NUMBERS_AS_KEYS}"
+                    f"at byte {at}: maps have {self.numbers_as_keys} keys that are no texts: they have at most "
+                    f"{MOST_NUMBERS_AS_KEYS} together"
                 )
         try:
             found = dict(zip(elements[::2], elements[1::2], strict=True))

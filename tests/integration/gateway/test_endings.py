@@ -333,3 +333,20 @@ async def test_deferred_messages_are_deleted_for_an_answer_that_is_taken(client:
     status, found = await operation(other, "receive-by-sequence-number", body)
     assert (status, len(found["messages"])) == (200, 1)
     assert await left(client) == 0
+
+
+async def test_kept_messages_wait_for_the_window_of_the_next_client(
+    port: int, gateway: Gateway, client: AmqpClient
+) -> None:
+    """They were deleted for a client that was lost; nothing of them waits behind a window, to go with its link."""
+    gateway.undelivered.put("q", None, [message("kept")])
+    narrow = AmqpClient(port)
+    narrow.window = 0
+    async with narrow:
+        link = await narrow.receiver("q", takes=True)
+        link.grant(5, echo=True)
+        await narrow.until(lambda: link.flowed is not None)
+        await link.detach()
+    heir = await client.receiver("q", takes=True)
+    heir.grant(1)
+    assert (await heir.receive()).body == b"kept"

@@ -500,16 +500,19 @@ class Session:
 
     def _are_known(self, first: int, count: int, found: Sequence[OutgoingDelivery], state: TransactionalState) -> bool:
         """Return whether all numbers are those of deliveries that the transaction settles, or that were sent settled."""
-        known = len(found) + sum(
-            max(0, min(first + count, end) - max(first, begin)) for begin, end in self._sent_settled
-        )
-        for number, name in self._in_transactions.items():
-            known += name == state.txn_id and (number - first) % _NUMBERS < count
+        missing = count - len(found)
+        if missing:
+            missing -= sum(max(0, min(first + count, end) - max(first, begin)) for begin, end in self._sent_settled)
+        if missing > 0:
+            missing -= sum(
+                name == state.txn_id and (number - first) % _NUMBERS < count
+                for number, name in self._in_transactions.items()
+            )
         for delivery in found:
             self._in_transactions[delivery.number] = state.txn_id
         while len(self._in_transactions) > _MOST_REMEMBERED:
             del self._in_transactions[next(iter(self._in_transactions))]
-        return known >= count
+        return missing <= 0
 
     def _note_sent_settled(self, number: int) -> None:
         begin, end = self._sent_settled[-1] if self._sent_settled else (number, number)

@@ -306,10 +306,12 @@ class ReceiverNode(BaseNode):
     def _send_undelivered(self) -> None:
         """Send messages that were completed for a client whose connection was lost then."""
         link, kept = self.link, self.peer.gateway.undelivered
-        while link.is_attached and link.credit > 0 and self.peer.room > 0:
-            payload = kept.next(self.path.key, self._session_id)
-            if payload is None:
+        place = self.path.key, self._session_id
+        while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
+            needed = self._frames_for(payload)
+            if self.peer.room < len(payload) or link.session.room < needed or self.peer.is_ending:
                 return
+            kept.drop_first(*place)
             link.send(uuid.uuid4().bytes, payload, settled=True)
             self.peer.flush()
 
@@ -325,8 +327,7 @@ class ReceiverNode(BaseNode):
         self._needed, self._needed_frames = 0, 1
         while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
             payload = stored(left[0])
-            # A message may need more frames than the client takes at once.
-            needed = min(link.frames_of(len(payload)), session.largest_window)
+            needed = self._frames_for(payload)
             frames -= needed
             room -= len(payload)
             if room < 0 or frames < 0 or self.peer.is_ending:
@@ -336,6 +337,10 @@ class ReceiverNode(BaseNode):
             unit.append(_Taken(left.popleft(), payload))
         self._note_size(sum(len(one.payload) for one in unit), len(unit))
         return unit
+
+    def _frames_for(self, payload: bytes) -> int:
+        """Return for how many frames there must be room: not for more than the client ever takes at once."""
+        return max(1, min(self.link.frames_of(len(payload)), self.link.session.largest_window))
 
     async def _complete_and_send(self, unit: Sequence[_Taken]) -> None:
         """Complete messages, and send those that were completed.

@@ -25,15 +25,17 @@ class Undelivered:
         if payloads:
             self._payloads.setdefault((entity, session), deque()).extend(payloads)
 
-    def next(self, entity: str, session: str | None) -> bytes | None:
-        """Return the first message that is kept, and keep it no longer; None if none is kept."""
+    def first(self, entity: str, session: str | None) -> bytes | None:
+        """Return the first message that is kept; None if none is kept."""
         kept = self._payloads.get((entity, session))
-        if kept is None:
-            return None
-        payload = kept.popleft()
+        return kept[0] if kept else None
+
+    def drop_first(self, entity: str, session: str | None) -> None:
+        """Keep the first message no longer: it was sent."""
+        kept = self._payloads[entity, session]
+        kept.popleft()
         if not kept:
             del self._payloads[entity, session]
-        return payload
 
     def report_lost(self) -> None:
         """Log the messages that no client gets any more."""
