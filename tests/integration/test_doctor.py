@@ -35,7 +35,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.keys import rights_of, upkeep_key
-from kafkabus._ledger.operations import Begin, Operation, Prepare
+from kafkabus._ledger.operations import Adopt, Begin, Operation, Prepare, Refused
 from kafkabus._sync.context import ClientContext
 from kafkabus.doctor import CHECKS, Finding, Limits, State, gather, judge
 from kafkabus.embedded import RunningNamespace
@@ -426,7 +426,7 @@ def test_a_wrong_password_of_kafka_is_named_and_not_shown(untended: str, kafka: 
 def plant(runtime: RunningNamespace, connection: str) -> Producer:
     """Plant faults; return a producer with an open transaction."""
     namespace, url = parse_settings(connection).namespace, runtime.redis_url
-    names = ("stamped", "hanging", "prepared", "half-moved", "brimful", "dead", "stepped", "forgotten", "gone")
+    names = ("stamped", "hanging", "prepared", "half-moved", "large", "brimful", "dead", "stepped", "forgotten", "gone")
     with (
         ServiceBusAdministrationClient.from_connection_string(connection) as administration,
         ServiceBusClient.from_connection_string(connection) as client,
@@ -436,7 +436,7 @@ def plant(runtime: RunningNamespace, connection: str) -> Producer:
             administration.create_queue(name, enable_partitioning=False)
         producer = leave_open(runtime, topic_name(namespace, EntityPath("hanging")))
         unset(runtime, topic_name(namespace, EntityPath("stamped")))
-        for name in ("dead", "prepared", "half-moved", "stepped"):
+        for name in ("dead", "prepared", "half-moved", "large", "stepped"):
             client.get_queue_sender(name).send_messages(ServiceBusMessage("one"))
         receiver = client.get_queue_receiver("dead")
         receiver.dead_letter_message(receiver.receive_messages(1, max_wait_time=PATIENCE)[0])
@@ -451,6 +451,16 @@ def plant(runtime: RunningNamespace, connection: str) -> Producer:
         )
         for name in ("prepared", "half-moved"):
             advance(url, namespace, name, 600)
+        # A client that tries to finish it sets another time, each time that it fails.
+        (ledger,) = context.catalog.entity(EntityPath("half-moved")).ledgers
+        context.ledger_client.execute(Adopt(ledger, 10, 3_600_000))
+        advance(url, namespace, "half-moved", 600)
+        leave_unfinished(
+            client, context, "large", lambda *held: Begin(held[0], held[1], [held[2]], "[0, null, null]", 1)
+        )
+        (ledger,) = context.catalog.entity(EntityPath("large")).ledgers
+        context.ledger_client.execute(Refused(ledger, 0, 50_000))
+        advance(url, namespace, "large", 600)
         step(url, namespace, "stepped", 60)
         receiver = client.get_queue_receiver("stepped")
         receiver.complete_messages(receiver.receive_messages(1, max_wait_time=PATIENCE))
@@ -527,9 +537,13 @@ PLANTED: Mapping[str, tuple[State, str]] = {
     "upkeep": (State.FAILURE, "no upkeep service was ever heard of"),
     "entity-topics": (State.FAILURE, "topic faulty.gone of gone is gone"),
     "ledgers": (State.WARNING, "Redis does not hold all ledgers of forgotten"),
-    "checkpoints": (State.WARNING, "are in no checkpoint.*(prepared|half-moved)"),
+    "checkpoints": (State.WARNING, "are in no checkpoint.*(prepared|half-moved|large)"),
     "transactions": (State.FAILURE, r"overdue: prepared partition 0 for [56]\d\d s"),
     "transfers": (State.FAILURE, r"overdue: half-moved partition 0 for [56]\d\d s"),
+    "refused-copies": (
+        State.FAILURE,
+        r"message 1 of large partition 0: a copy of 50000 bytes in large/\$deadletterqueue",
+    ),
     "quota": (State.WARNING, r"nearly full: brimful partition 0 to 88%"),
     "dead-letters": (State.WARNING, r"1 in dead/\$deadletterqueue"),
 }

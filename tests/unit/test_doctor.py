@@ -24,6 +24,7 @@ from kafkabus.doctor.facts import (
     NamespaceFacts,
     Reached,
     RedisFacts,
+    RefusedCopy,
     known,
 )
 from kafkabus.doctor.network import shake_hands
@@ -245,6 +246,14 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
         "the last write to the append-only file failed",
     ),
     "Redis's clock": (of_redis(ahead_ms=(5000.0, 1.0)), "clock-servers", State.WARNING, "5.0 s ahead of Kafka's"),
+    "a copy that its topic refuses": (
+        entity(
+            ledgers=[LedgerFacts(0), LedgerFacts(1, refused=[RefusedCopy(281474976710657, 2_000_100, "shop.dead")])]
+        ),
+        "refused-copies",
+        State.FAILURE,
+        "message 281474976710657 of orders partition 1: a copy of 2000100 bytes in shop.dead",
+    ),
     "a full partition": (entity(full=frozenset({3})), "quota", State.FAILURE, "orders partition 3"),
 }
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from kafkabus.upkeep.entity_figures import EntityFigures, TendedEntity
-from kafkabus.upkeep.metrics import OTHERS, Growth, chosen
+from kafkabus.upkeep.entity_figures import EntityFigures, RefusedCopy, TendedEntity
+from kafkabus.upkeep.metrics import OTHERS, Growth, _refused, chosen
 from kafkabus_mapping.names import SubQueue
 
 
@@ -25,6 +25,20 @@ def test_entities_beyond_the_bound_are_summed() -> None:
     }
     assert found[SubQueue.DEAD_LETTER] == {OTHERS: EntityFigures(active=16)}
     assert found[SubQueue.TRANSFER_DEAD_LETTER] == {}
+
+
+def test_refused_copies_are_named_with_their_entities() -> None:
+    """Those of summed entities are, too; there are no more of them than series are allowed for."""
+    copies = tuple(RefusedCopy("b", 0, number, 50_000) for number in range(9))
+    tended = [
+        TendedEntity(name, SubQueue.NONE, EntityFigures(refused=refused))
+        for name, refused in (("b", copies), ("c", (RefusedCopy("c", 1, 7, 60_000), RefusedCopy("c", 1, 8, 60_000))))
+    ]
+    labels = chosen(tended, most=0, pattern=None)
+    assert labels[SubQueue.NONE][OTHERS].refused == (*copies, RefusedCopy("c", 1, 7, 60_000))
+    samples = _refused("shop", labels).samples
+    assert samples[-1].labels == {"namespace": "shop", "entity": "c", "partition": "1", "sequence_number": "7"}
+    assert samples[-1].value == 60_000
 
 
 def test_counters_of_summed_entities_grow_by_what_theirs_do() -> None:

@@ -29,15 +29,22 @@ class Failure:
     Attributes:
         content: The record's partition, key and value; Kafka's client returns no other fields.
         error: The error of Kafka's client.
+        position: The record's position among those that were given to the producer together; None if it was not kept.
     """
 
     content: Content
     error: KafkaError
+    position: int | None = None
 
     @property
     def unknown(self) -> bool:
         """Whether the record may have been stored nevertheless: the broker may have received it, but did not answer."""
         return self.error.code() in {KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+
+    @property
+    def too_large(self) -> bool:
+        """Whether the topic does not accept a record, or a batch of records, of this size, so that none was stored."""
+        return self.error.code() == KafkaError.MSG_SIZE_TOO_LARGE
 
     @property
     def topic_gone(self) -> bool:
@@ -99,17 +106,17 @@ class DeliveryReports:
                 return
         call()
 
-    def acknowledge(self, error: KafkaError | None, message: Message) -> None:
+    def acknowledge(self, error: KafkaError | None, message: Message, position: int | None = None) -> None:
         """Note the acknowledgement or the failure of a record; Kafka's client calls this."""
         if error is not None:
-            self.refuse((message.partition(), as_bytes(message.key()), as_bytes(message.value())), error)
+            self.refuse((message.partition(), as_bytes(message.key()), as_bytes(message.value())), error, position)
             return
         offset = message.offset() if self._keep_offsets else None
         self._note(None, (message.partition() or 0, UNKNOWN_OFFSET if offset is None else offset))
 
-    def refuse(self, content: Content, error: KafkaError) -> None:
+    def refuse(self, content: Content, error: KafkaError, position: int | None = None) -> None:
         """Note that a record was not acknowledged, or that Kafka's client does not take it."""
-        self._note(Failure(content, error), (0, UNKNOWN_OFFSET))
+        self._note(Failure(content, error, position), (0, UNKNOWN_OFFSET))
 
     def _note(self, failure: Failure | None, place: tuple[int, int]) -> None:
         calls: list[Callable[[], object]] = []

@@ -137,8 +137,10 @@ PREPARED = Grammar("prepared", "prepared:<verb:word>:<lease:hex>:<kind:kind>:<ex
 STATE = Grammar("state", "<version>|<updated>|<stored:flag>|<value:rest>")
 HOLDER = Grammar("holder", "<expiry>|<max_deliveries>|<session:rest>")
 IDENTIFIER = Grammar("identifier", "<offset>:<when>:<source:rest>")
+LATE = Grammar("late", ",<offset>:<since>:<bytes>")
+"""A transfer that was not finished in time, since when, ms, and the size of its copy if the destination refuses it, else 0."""
 
-GRAMMARS = (RUN, RETURNED, DEFERRED, SCHEDULED, MOVE, PREPARED, STATE, HOLDER, IDENTIFIER)
+GRAMMARS = (RUN, RETURNED, DEFERRED, SCHEDULED, MOVE, PREPARED, STATE, HOLDER, IDENTIFIER, LATE)
 
 KEYS = (
     Key("meta", "hash", "the fields below"),
@@ -219,6 +221,13 @@ FIELDS = (
         "how many transfers are under way, unless a script died; a checkpoint counts them anew",
         Reading.NUMBER,
         "0",
+    ),
+    Field(
+        "late",
+        "transfers that were not finished in time, and copies that their destinations refuse: some of them, each as "
+        f'"{LATE.form}"; in no checkpoint',
+        Reading.TEXT,
+        "''",
     ),
     Field("returned", "deliveries after which messages waited again; for metrics, and in no checkpoint"),
     Field("closed", "1 if no transaction prepares anything any more"),

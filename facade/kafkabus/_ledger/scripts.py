@@ -48,7 +48,7 @@ RESTORE = ("layout.lua", "restore.lua")
 LOOK = ("layout.lua", "prelude.lua", "look.lua")
 """Files of the program by which upkeep looks at a ledger."""
 
-FIGURES = ("layout.lua", "figures.lua")
+FIGURES = ("layout.lua", "prelude.lua", "figures.lua")
 """Files of the program that returns a ledger's figures for metrics."""
 
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)

@@ -139,6 +139,21 @@ class RedisFacts(_Part):
 
 
 @dataclass(frozen=True, slots=True)
+class RefusedCopy:
+    """A copy of a message that its destination does not accept, because it is too large.
+
+    Attributes:
+        sequence_number: The message's sequence number.
+        bytes: The size of the copy.
+        topic: The topic of its destination.
+    """
+
+    sequence_number: int
+    bytes: int
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerFacts:
     """Facts of a ledger.
 
@@ -150,6 +165,7 @@ class LedgerFacts:
         ahead_ms: By how many ms its clock is ahead of Redis's, because Redis's was set back.
         prepared_s: For how many seconds the outcome of a transaction has been overdue; None if none is.
         moving_s: For how many seconds the end of a transfer has been overdue; None if none is.
+        refused: Copies that their destinations do not accept, whose transfers do not count as overdue.
         bytes: About how many bytes wait; None if that is surely far below the limit.
     """
 
@@ -160,6 +176,7 @@ class LedgerFacts:
     ahead_ms: float = 0.0
     prepared_s: float | None = None
     moving_s: float | None = None
+    refused: Sequence[RefusedCopy] = ()
     bytes: float | None = None
 
 

@@ -119,6 +119,20 @@ def _overdue(what: str, since: Callable[[LedgerFacts], float | None]) -> Callabl
     return look
 
 
+def _refused_copies(facts: Facts) -> Finding:
+    refused = [
+        f"message {copy.sequence_number} of {entity.path} partition {ledger.partition}: "
+        f"a copy of {copy.bytes} bytes in {copy.topic}"
+        for entity, ledger in _ledgers(facts)
+        for copy in ledger.refused
+    ]
+    return (
+        failure(f"too large for their topics: {listed(refused)}")
+        if refused
+        else ok("no copy is too large for its topic")
+    )
+
+
 def _quota(facts: Facts) -> Finding:
     entities = known(facts.namespace.entities)
     full = [f"{one.path} partition {partition}" for one in entities for partition in sorted(one.full)]
@@ -205,6 +219,12 @@ NAMESPACE_CHECKS = (
         "no message is half dead-lettered, forwarded or activated for longer than a minute",
         "run 'kafkabus serve', and see to its log",
         _overdue("transfers", lambda ledger: ledger.moving_s),
+    ),
+    Check(
+        "refused-copies",
+        "topics accept the copies of messages that are dead-lettered, forwarded or activated",
+        "set max.message.bytes of the topic above that size with 'kafka-configs.sh --alter'; upkeep tries again every 30 s",
+        _refused_copies,
     ),
     Check(
         "quota",

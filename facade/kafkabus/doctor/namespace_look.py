@@ -10,9 +10,11 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.probe import KafkaProbe, TopicState
 from kafkabus._ledger.keys import full_key, holes_key, upkeep_key
+from kafkabus._ledger.layout import LATE
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._redis.probe import RedisProbe
+from kafkabus._sync.dispositions.transfer import Intent
 from kafkabus.doctor.facts import (
     NEARLY_FULL,
     EntityFacts,
@@ -21,6 +23,7 @@ from kafkabus.doctor.facts import (
     Missing,
     NamespaceFacts,
     RedisFacts,
+    RefusedCopy,
 )
 from kafkabus.doctor.steps import Limits, Line
 from kafkabus.upkeep.quota import MEGABYTE
@@ -34,6 +37,7 @@ from kafkabus_mapping.entities import (
 )
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription
+from kafkabus_mapping.numbers import sequence_number
 
 MEASURED = 50
 """The size of so many partitions is estimated at the most."""
@@ -42,7 +46,7 @@ OVERDUE_AT_ONCE = 100
 
 _NAMESPACE = "$namespace"
 """The key of the namespace's own description."""
-_FIELDS = ("cursor", "in_flight", "scheduled", "moving", "changed", "clock", "slip", "test:skew")
+_FIELDS = ("cursor", "in_flight", "scheduled", "moving", "changed", "clock", "slip", "late", "test:skew")
 
 
 class _Head(NamedTuple):
@@ -186,6 +190,7 @@ class _LedgerLook:
         self._redis = redis
         text = described.get(_NAMESPACE)
         self._left = MEASURED
+        self._entity_topics: dict[str, str] = {}
         # The first entity creates the namespace.
         self._max_message_bytes = (
             0 if text is None else NamespaceDescription.model_validate_json(text).max_message_bytes
@@ -194,6 +199,7 @@ class _LedgerLook:
     def at(self, entities: Sequence[Entity]) -> dict[str, list[LedgerFacts]]:
         """Return the facts of the ledgers of each entity, by the key of its path."""
         there = [one for one in entities if one.topic in self._topics]
+        self._entity_topics = {one.path.key: one.topic for one in there}
         heads = self._heads([ledger for one in there for ledger in one.ledgers])
         now_ms = self._redis.now_ms()
         written = self._written()
@@ -210,7 +216,7 @@ class _LedgerLook:
                     found[one.path.key].append(LedgerFacts(ledger.partition, is_there=False, waiting=waiting))
                     continue
                 empty = holes[one.path.key].get(ledger.partition, 0)
-                facts = self._facts(ledger, head, now_ms, written.get(ledger.keys.prefix))
+                facts = self._facts(one, ledger, head, now_ms, written.get(ledger.keys.prefix))
                 found[one.path.key].append(replace(facts, waiting=_waiting(one, head, end - empty)))
         return self._measured(there, ends, found)
 
@@ -247,30 +253,46 @@ class _LedgerLook:
             return {}
         return self._kafka.starts(entity.topic, entity.partitions)
 
-    def _facts(self, ledger: Ledger, head: _Head, now_ms: float, written: int | None) -> LedgerFacts:
+    def _topic_of(self, entity: Entity, intent: Intent) -> str:
+        """Return the topic that a transfer goes to; the path of its entity if that has none."""
+        path = entity.path.dead_letter if intent.path is None else EntityPath.parse(intent.path)
+        return self._entity_topics.get(path.key, str(path))
+
+    def _facts(self, entity: Entity, ledger: Ledger, head: _Head, now_ms: float, written: int | None) -> LedgerFacts:
         clock, skew = head.number("clock"), head.number("test:skew")
         now = max(now_ms + head.number("slip"), clock) + skew
         version, _, changed_at = (head.fields["changed"] or "").partition(":")
         unwritten = bool(version) and (written is None or int(version) > written)
-        prepared, moving = self._overdue(ledger, [offset for offset, due in head.moving if due < now])
-        due = {offset: (now - at) / 1000 for offset, at in head.moving}
+        late = [tuple(map(int, found)) for found in LATE.regex.findall(head.fields["late"] or "")]
+        # A client that adopts a transfer sets another time at which it wants attention.
+        since = {int(offset): at for offset, at in head.moving if at < now} | {offset: at for offset, at, _ in late}
+        intents = self._intents(ledger, list(since))
+        refused = {offset: size for offset, _, size in late if size and offset in intents}
+        due = {offset: (now - since[offset]) / 1000 for offset in intents if offset not in refused}
+        prepared = [offset for offset in due if Prepared.from_text(intents[offset]) is not None]
         return LedgerFacts(
             ledger.partition,
             unwritten_s=(now - float(changed_at)) / 1000 if unwritten else None,
             ahead_ms=max(head.number("slip"), clock - now_ms) if clock else 0.0,
             prepared_s=max((due[offset] for offset in prepared), default=None),
-            moving_s=max((due[offset] for offset in moving), default=None),
+            moving_s=max((age for offset, age in due.items() if offset not in prepared), default=None),
+            refused=[
+                RefusedCopy(
+                    sequence_number(ledger.partition, offset),
+                    size,
+                    self._topic_of(entity, Intent.from_text(intents[offset])),
+                )
+                for offset, size in refused.items()
+            ],
         )
 
-    def _overdue(self, ledger: Ledger, offsets: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return those of some messages that a transaction prepared, and those that are being transferred."""
+    def _intents(self, ledger: Ledger, offsets: Sequence[int]) -> dict[int, str]:
+        """Return the intents of those of some messages that a transaction prepared, or that are being transferred."""
         if not offsets:
-            return [], []
-        (moves,) = self._redis.fields([f"{ledger.keys.prefix}:moving"], [str(int(offset)) for offset in offsets])
+            return {}
+        (moves,) = self._redis.fields([f"{ledger.keys.prefix}:moving"], list(map(str, offsets)))
         # A transfer that ended is kept for a while, without an intent.
-        intents = {offset: move.partition("|")[2] for offset, move in zip(offsets, moves, strict=True) if move}
-        prepared = [offset for offset, intent in intents.items() if Prepared.from_text(intent) is not None]
-        return prepared, [offset for offset in intents if offset not in prepared]
+        return {offset: move.partition("|")[2] for offset, move in zip(offsets, moves, strict=True) if move}
 
     def _measured(
         self,

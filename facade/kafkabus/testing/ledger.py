@@ -46,7 +46,9 @@ class MessageState(Enum):
     """Moved into another log; the ledger remembers the place for a while."""
 
 
-LOOKING = {"claim", "peek", "snapshot"}
+LOOKING = {"claim", "peek", "snapshot", "refused"}
+MOST_LATE = 100
+"""How many late transfers are noted; see ``lua/transfer.lua``."""
 """Operations that may change nothing; if one does, messages get into other states, or the cursor moves."""
 TIMED = {
     MessageState.LEASED,
@@ -176,6 +178,7 @@ class MemoryLedger:
         self._states: dict[str, SessionState] = {}
         self._cleared = 0
         self._closed = False
+        self._late: dict[int, int] = {}
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -222,8 +225,13 @@ class MemoryLedger:
         """The number of these messages that are on their way into another log."""
         return len(self._in(MessageState.MOVING))
 
+    @property
+    def refused(self) -> list[tuple[int, int]]:
+        """The offsets of messages whose copies their destinations refuse, and the copies' sizes in bytes."""
+        return [(offset, size) for offset, size in self._late.items() if size]
+
     def figures(self) -> list[int]:
-        """Return the figures of ``lua/figures.lua``."""
+        """Return the numbers of ``lua/figures.lua``."""
         return [
             self.cursor,
             self.in_flight,
@@ -368,7 +376,8 @@ class MemoryLedger:
     def _claim(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
         if "exclusive" in op:
-            if self._in(MessageState.LEASED, MessageState.MOVING, MessageState.PREPARED) or self._locks:
+            held = self._in(MessageState.LEASED, MessageState.MOVING, MessageState.PREPARED)
+            if len(held) > len(self.refused) or self._locks:
                 return self._grant(op | {"want": 0}, now) | {"limited": True, "redeliverable": 0}
             if self._in(MessageState.REDELIVERABLE):
                 op = {name: value for name, value in op.items() if name not in {"from", "ahead"}}
@@ -825,6 +834,7 @@ class MemoryLedger:
 
     def _commit(self, op: Arguments, _now: int) -> Reply:
         for offset, message in self._prepared(op):
+            self._late.pop(offset, None)
             if message.verb == "complete":
                 del self._messages[offset]
             elif message.verb == "defer":
@@ -834,7 +844,8 @@ class MemoryLedger:
         return {}
 
     def _rollback(self, op: Arguments, now: int) -> Reply:
-        for _, message in self._prepared(op):
+        for offset, message in self._prepared(op):
+            self._late.pop(offset, None)
             if self._expiry_of(message) > now:
                 message.state = MessageState.LEASED
             else:
@@ -849,6 +860,7 @@ class MemoryLedger:
             return {}
         if message.state is MessageState.MOVING:
             message.state, message.at, message.due = MessageState.MOVED, op["at"], now + op["keep_ms"]
+            self._late.pop(op["offset"], None)
         return {"winner": message.at}
 
     def _adopt(self, op: Arguments, now: int) -> Reply:
@@ -861,12 +873,24 @@ class MemoryLedger:
                 del self._messages[offset]
             else:
                 message.due = now + op["orphan_ms"]
+                self._note_late(offset, self._late.get(offset, 0))
                 orphans.append((offset, message.count, message.intent))
         return {"orphans": orphans, "more": len(late) >= op["limit"]}
+
+    def _refused(self, op: Arguments, _now: int) -> Reply:
+        is_new = self._is(op["offset"], MessageState.MOVING) and not self._late.get(op["offset"])
+        if self._is(op["offset"], MessageState.MOVING):
+            self._note_late(op["offset"], op["bytes"])
+        return {"new": is_new and op["offset"] in self._late}
+
+    def _note_late(self, offset: int, size: int) -> None:
+        if offset in self._late or len(self._late) < MOST_LATE:
+            self._late[offset] = size
 
     def _retreat(self, op: Arguments, _now: int) -> Reply:
         message = self._messages.get(op["offset"])
         if message is not None and (message.state, message.intent) == (MessageState.MOVING, op["intent"]):
+            self._late.pop(op["offset"], None)
             if op["gone"]:
                 del self._messages[op["offset"]]
             else:

@@ -202,7 +202,8 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return None
-        return [ledger.changed.encode(), *(str(figure).encode() for figure in ledger.figures())]
+        refused = [f"{offset}:{size}".encode() for offset, size in ledger.refused]
+        return [ledger.changed.encode(), *(str(figure).encode() for figure in ledger.figures()), refused]
 
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity, has_sessions
@@ -13,9 +14,30 @@ from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.oldest_messages import OldestMessages
 from kafkabus_mapping.entities import SubscriptionDescription
 from kafkabus_mapping.names import SubQueue
+from kafkabus_mapping.numbers import sequence_number
 
 LEDGERS_AT_ONCE = 50
 """How many ledgers are asked for in one round trip, between which upkeep's own work goes on: some 2 ms each."""
+
+
+REFUSED_SHOWN = 10
+"""How many refused copies of an entity have metrics."""
+
+
+class RefusedCopy(NamedTuple):
+    """A copy of a message that its destination does not accept, because it is too large.
+
+    Attributes:
+        path: Path of the entity that holds the message.
+        partition: The message's partition.
+        sequence_number: Its sequence number.
+        bytes: The size of the copy.
+    """
+
+    path: str
+    partition: int
+    sequence_number: int
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -37,6 +59,7 @@ class EntityFigures:
         oldest: The age of the oldest message that is not settled, in seconds; 0 if there is none.
         skew: The active messages of the fullest partition, against the mean of all partitions.
         unwritten: For how long, in seconds, changes have not been in a checkpoint; 0 if all are.
+        refused: Copies of messages that their destinations do not accept, at most ``REFUSED_SHOWN`` of them.
     """
 
     active: int | None = None
@@ -51,6 +74,7 @@ class EntityFigures:
     oldest: float | None = None
     skew: float | None = None
     unwritten: float | None = None
+    refused: tuple[RefusedCopy, ...] = ()
 
     def add(self, other: EntityFigures) -> None:
         """Add another entity's: numbers are summed, of times the longest counts, and skew and counters are unknown."""
@@ -59,6 +83,7 @@ class EntityFigures:
         for name in _LONGEST:
             setattr(self, name, _joined(max, getattr(self, name), getattr(other, name)))
         self.skew = None
+        self.refused = (self.refused + other.refused)[:REFUSED_SHOWN]
 
     def hold(self, before: EntityFigures) -> None:
         """Let no counter fall below an earlier one: a message that is activated, for one, counts as open for a moment."""
@@ -143,6 +168,7 @@ class FiguresReader:
         figures = EntityFigures(
             scheduled=sum(one.scheduled for one in known),
             moving=sum(one.moving for one in known),
+            refused=_refused(entity, ledgers),
             unwritten=maintainer.unwritten_for([None if one is None else one.changed for one in ledgers]),
         )
         if entity.path.is_dead_letter or not isinstance(entity.description, SubscriptionDescription):
@@ -179,6 +205,16 @@ def _batches(
         ledgers += entity.partitions
     if batch:
         yield batch
+
+
+def _refused(entity: Entity, ledgers: Sequence[LedgerFigures | None]) -> tuple[RefusedCopy, ...]:
+    copies = [
+        RefusedCopy(str(entity.path), partition, sequence_number(partition, offset), size)
+        for partition, ledger in enumerate(ledgers)
+        if ledger is not None
+        for offset, size in ledger.refused
+    ]
+    return tuple(copies[:REFUSED_SHOWN])
 
 
 def _active(ledger: LedgerFigures, end: int, holes: int) -> int:

@@ -262,6 +262,7 @@ class UpkeepMetrics(Collector):
         )
         for metric in _ENTITY_METRICS:
             yield _family(metric, namespace, {} if entities is None else entities[metric.sub_queue])
+        yield _refused(namespace, {} if entities is None else entities)
 
 
 class Growth:
@@ -313,6 +314,20 @@ def chosen(
         else:
             labels.setdefault(OTHERS, EntityFigures()).add(one.figures)
     return found
+
+
+def _refused(namespace: str, entities: dict[SubQueue, dict[str, EntityFigures]]) -> Metric:
+    """Return the metric of copies that their destinations do not accept."""
+    family = GaugeMetricFamily(
+        "kafkabus_refused_copy_bytes",
+        "Size of the copy of a message that cannot be dead-lettered or forwarded, because the topic of its destination does "
+        "not accept so large a record: raise that topic's max.message.bytes above it. 'kafkabus doctor' names the topic.",
+        labels=["namespace", "entity", "partition", "sequence_number"],
+    )
+    for figures in (figures for labels in entities.values() for figures in labels.values()):
+        for copy in figures.refused:
+            family.add_metric([namespace, copy.path, str(copy.partition), str(copy.sequence_number)], copy.bytes)
+    return family
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:

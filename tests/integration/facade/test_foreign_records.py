@@ -68,21 +68,21 @@ def test_no_record_blocks_anybody(untended: str, runtime: RunningNamespace) -> N
 
 
 @pytest.mark.parametrize(
-    ("body", "header"),
-    [(1_999_500, 10), (1_000, 1_998_500), (50_000_000, 10)],
-    ids=["nearly all that Kafka takes", "a large header", "small once it is compressed"],
+    ("body", "header", "key"),
+    [(1_999_500, 10, 0), (1_000, 1_998_500, 0), (50_000_000, 10, 0), (1_000, 10, 1_998_500)],
+    ids=["nearly all that Kafka takes", "a large header", "small once it is compressed", "a large key"],
 )
 def test_a_dead_letter_is_cut_to_what_kafka_takes(
-    untended: str, runtime: RunningNamespace, body: int, header: int
+    untended: str, runtime: RunningNamespace, body: int, header: int, key: int
 ) -> None:
     """The dead letter says so. No transfer hangs, and the ledger's checkpoint can be written."""
     settings = parse_settings(untended)
-    queue = new_queue(untended)
+    queue = new_queue(untended, enable_partitioning=False)
     options = {"compression.type": "gzip", "message.max.bytes": 60_000_000} if body > 2_000_000 else {}
     producer = Producer(
         {"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000, **options}, logger=KAFKA_LOG
     )
-    producer.produce(f"{settings.namespace}.{queue}", b"0" * body, headers={"large": b"1" * header})
+    producer.produce(f"{settings.namespace}.{queue}", b"0" * body, b"k" * key or None, headers={"large": b"1" * header})
     assert producer.flush(30) == 0
     context = ClientContext(settings)
     try:
@@ -94,10 +94,28 @@ def test_a_dead_letter_is_cut_to_what_kafka_takes(
             assert dead.dead_letter_reason == "large"
             said = dead.dead_letter_error_description or ""
             assert said.startswith("as it was found (cut to what Kafka takes, without ")
-            assert ("the header 'large'" if header > body else f"of the {body:,} bytes of its body") in said
-            assert (len(b"".join(dead.body)) == body) == (header > body)
+            cut = "the header 'large'" if header > body else "its key" if key else f"of the {body:,} bytes of its body"
+            assert cut in said
+            assert (len(b"".join(dead.body)) == body) == (header > body or key > body)
         (state,) = context.ledger_client.states(context.catalog.entity(EntityPath(queue)).ledgers)
         assert state is not None
         assert (state.in_flight, state.moving) == (0, 0)
     finally:
         context.close()
+
+
+def test_names_of_headers_count_with_their_bytes(untended: str, runtime: RunningNamespace) -> None:
+    """A character takes up to four: the copy would be larger than Kafka takes."""
+    settings = parse_settings(untended)
+    queue = new_queue(untended, enable_partitioning=False)
+    producer = Producer(
+        {"bootstrap.servers": runtime.bootstrap_servers, "message.max.bytes": 2_000_000}, logger=KAFKA_LOG
+    )
+    producer.produce(f"{settings.namespace}.{queue}", b"0" * 1_903_850, headers={"\U0001f4e6" * 24_000: b"1"})
+    assert producer.flush(30) == 0
+    with ServiceBusClient.from_connection_string(untended) as client:
+        receiver = client.get_queue_receiver(queue)
+        (message,) = receiver.receive_messages(max_wait_time=20)
+        receiver.dead_letter_message(message, "large")
+        (dead,) = receive_all(client.get_queue_receiver(queue, sub_queue="deadletter"), 1)
+        assert "cut to what Kafka takes" in (dead.dead_letter_error_description or "")

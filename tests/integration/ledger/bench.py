@@ -40,6 +40,7 @@ from kafkabus._ledger.operations import (
     Prepare,
     Purge,
     Recall,
+    Refused,
     Renewal,
     Resolve,
     Retreat,
@@ -351,6 +352,12 @@ class Bench:
         adopt = Adopt(self.ledger, 100, ORPHAN_MS)
         self.ledger_client.execute(adopt)
         return [orphan.offset for orphan in adopt.orphans]
+
+    def refused(self, offset: int, size: int) -> bool:
+        """Note that a destination refuses a copy of this size; return whether that is new."""
+        refused = Refused(self.ledger, offset, size)
+        self.ledger_client.execute(refused)
+        return refused.new
 
     def retreat(self, offset: int, intent: str, *, gone: bool = False) -> None:
         """Give up a transfer that has this intent."""

@@ -25,6 +25,7 @@ from kafkabus._ledger.scripts import (
     Script,
     create_script,
     describe_script,
+    figures_script,
     heartbeat_script,
     request_script,
     request_scripts,
@@ -247,6 +248,8 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
     assert bench.peek(0, 100).found
     assert bench.purge(100).purged
+    assert bench.refused(6, 5)
+    assert bench.figures().refused == ((6, 5),)
     bench.retreat(6, "intent")
     assert bench.claim(1).offsets == [6]
     snapshot = bench.snapshot_to_keep()
@@ -260,7 +263,7 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     go_through_transactions_of_sessions(Bench(store, "y", sessions=True))
     assert store.refusals() == set()
     programs = {script.sha for script in request_scripts()}
-    assert set(store.calls) == programs | {script().sha for script in (create_script, restore_script)}
+    assert set(store.calls) == programs | {script().sha for script in (create_script, restore_script, figures_script)}
     assert set(store.operations) == set(re.findall(r"^operations\.(\w+) =", request_script().text, re.MULTILINE))
 
 

@@ -42,9 +42,10 @@ BROKEN = {
     "deliveries that return are not counted": ("if count > segment.count then", "if false then"),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
     "messages overtake each other": (
-        "op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)",
+        "op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > #refused_copies())",
         "false",
     ),
+    "a refused copy is new each time": ("return { new = bytes == '0' }", "return { new = true }"),
     "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
     "a transfer that was given up goes on": (
         "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n  end\n  return {}",

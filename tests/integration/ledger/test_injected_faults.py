@@ -35,6 +35,7 @@ STEPS: dict[str, Step] = {
     "seizure of what was delivered too often": lambda bench, _: bench.seize_hopeless(1),
     "purge": lambda bench, _: bench.purge(3),
     "begin of a transfer": lambda bench, held: bench.begin(held, (4, 5)),
+    "refusal of a copy": lambda bench, held: (bench.begin(held, (4, 5)), bench.refused(4, 7)),
     "preparation": lambda bench, held: bench.prepare(("complete", held, [(4, 5)]), ("defer", held, [(6, 6)])),
     "rollback": lambda bench, held: transacted(bench, held, committed=False),
     "rollback of what expired": lambda bench, held: transacted(bench, held, committed=False, late=True),

@@ -310,8 +310,14 @@ class Both(RuleBasedStateMachine):
 
     @rule(who=WHO)
     def adopt(self, who: int) -> None:
-        """Adopt all late transfers."""
-        self.same(lambda side: self.sides[side][who].adopt())
+        """Adopt all late transfers, and note that the destination of the first one refuses its copy."""
+
+        def act(side: int) -> list[int]:
+            client = self.sides[side][who]
+            adopted = client.adopt()
+            return [*adopted, *(client.refused(offset, 7) for offset in adopted[:1])]
+
+        self.same(act)
 
     @rule(
         who=WHO,

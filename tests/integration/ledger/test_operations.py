@@ -421,6 +421,35 @@ def test_a_late_transfer_is_adopted_by_one(bench: Bench) -> None:
     assert bench.another().adopt() == [0, 1]
 
 
+def test_a_refused_copy_is_noted_until_its_transfer_ends(bench: Bench) -> None:
+    """It is new once. The messages of a log that is granted in order wait for other transfers, and not for this one."""
+    bench.begin(bench.claim(3, upto=5), (0, 2))
+    assert not bench.refused(3, 7), "it is not moving"
+    assert [bench.refused(offset, 7) for offset in (0, 0, 1)] == [True, False, True]
+    bench.pass_time(max(LOCK_MS, ORPHAN_MS) + 1)
+    assert bench.claim(1, exclusive=True).granted.limited
+    assert bench.adopt() == [0, 1, 2]
+    assert [bench.refused(0, 8), bench.refused(2, 9)] == [False, True]
+    assert dict(bench.figures().refused) == {0: 8, 1: 7, 2: 9}
+    assert bench.claim(1, upto=5, exclusive=True).offsets == [3]
+    bench.moved(0, 77)
+    bench.retreat(1, "intent")
+    assert bench.figures().refused == ((2, 9),)
+    kept = bench.snapshot_to_keep()
+    bench.lose_everything()
+    assert bench.restore(kept)
+    assert bench.figures().refused == ()
+
+
+def test_as_many_late_transfers_are_noted_as_requests_can_bear(bench: Bench) -> None:
+    """Each request reads the notes."""
+    bench.begin(bench.claim(103, upto=103), (0, 102))
+    assert [bench.refused(offset, 7) for offset in range(101)] == [True] * 100 + [False]
+    assert len(bench.figures().refused) == 100
+    bench.moved(0, 77)
+    assert bench.refused(101, 7)
+
+
 def test_a_void_record_is_never_granted(bench: Bench) -> None:
     """The record may lie beyond the cursor or be given back; a locked one stays its receiver's."""
     assert bench.skip(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -110,7 +111,7 @@ class RecordProducer:
             topic: The Kafka topic.
             records: The records, in the order in which each partition shall hold them.
             timeout: How long that may take, in seconds.
-            keep_offsets: Whether the reports shall have the offsets of the stored records.
+            keep_offsets: Whether the reports shall have the offsets of the stored records, and the positions of the others.
             waits_for_topic: Whether to look for a topic, or a partition, that Kafka's client does not know; if not, such a
                 record is a failure at once.
 
@@ -121,8 +122,10 @@ class RecordProducer:
         deadline = began + timeout
         reports = DeliveryReports(len(records), keep_offsets=keep_offsets)
         produce, acknowledge = self._producer.produce, reports.acknowledge
-        for record in records:
+        for at, record in enumerate(records):
             partition, key, value, headers, _ = record
+            if keep_offsets:
+                acknowledge = partial(reports.acknowledge, position=at)
             while True:
                 try:
                     produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant
@@ -134,7 +137,7 @@ class RecordProducer:
                         return reports
                 except KafkaException as error:
                     if not waits_for_topic and error.args[0].code() in _UNKNOWN:
-                        reports.refuse(record.content, error.args[0])
+                        reports.refuse(record.content, error.args[0], at)
                         break
                     await look_again(
                         self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN)

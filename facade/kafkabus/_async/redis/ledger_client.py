@@ -405,7 +405,7 @@ class LedgerClient:
         for ledger, reply in zip(ledgers, replies, strict=True):
             if isinstance(reply, RedisError):
                 raise self._connection.translated(reply, f"the figures of {ledger.keys.prefix}")
-            figures.append(None if reply is None else LedgerFigures(text_of(reply[0]), *map(int, reply[1:])))
+            figures.append(None if reply is None else _figures_of(reply))
         return figures
 
     async def changes(self, ledgers: Sequence[Ledger]) -> list[str | None]:
@@ -705,4 +705,13 @@ def _state_of(values: Sequence[Any]) -> LedgerState | None:
         int(moving) if moving else 0,
         transacts is not None,
         skipped is not None and int(skipped) > 0,
+    )
+
+
+def _figures_of(reply: Sequence[Any]) -> LedgerFigures:
+    """Return the figures that ``figures.lua`` replied."""
+    changed, *numbers, refused = reply
+    copies = (text_of(copy).partition(":") for copy in refused)
+    return LedgerFigures(
+        text_of(changed), *map(int, numbers), refused=tuple((int(offset), int(size)) for offset, _, size in copies)
     )

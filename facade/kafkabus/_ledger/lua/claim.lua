@@ -14,9 +14,9 @@
 --              message: the caller reads them then, and completes the ones that hold none
 --     limit    how many messages may be granted and neither settled nor deferred. Beyond it no message is granted for
 --              the first time; those granted before are granted again all the same, so that they can be settled
---     exclusive  true: nothing is granted while any lease, or a transfer, is under way (the reply is limited then),
---              and no new message while any message waits to be granted again: so a client that moves messages on
---              keeps their order
+--     exclusive  true: nothing is granted while any lease, or a transfer whose copy is not refused, is under way (the
+--              reply is limited then), and no new message while any message waits to be granted again: so a client
+--              that moves messages on keeps their order
 --     epoch_to nothing before this offset, message or not, is of a later epoch; absent: that is known of messages alone
 --     settle_on_claim  true: new messages are settled by this claim (receive and delete); those granted again
 --              are leased all the same, because their records are still to be read
@@ -183,7 +183,7 @@ end
 
 operations.claim = function(op)
   expire_leases()
-  local waits = op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > 0)
+  local waits = op.exclusive and (redis.call('HLEN', LEASES) > 0 or redis.call('HLEN', MOVING) > #refused_copies())
   if waits then
     op.want = 0
   elseif op.exclusive and redis.call('ZCARD', REDELIVERABLE) > 0 then

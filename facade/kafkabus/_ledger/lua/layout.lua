@@ -51,6 +51,8 @@
 --   schedules        1 if records of scheduled messages are in the log
 --   scheduled        how many wait for their time
 --   moving           how many transfers are under way, unless a script died; a checkpoint counts them anew
+--   late             transfers that were not finished in time, and copies that their destinations refuse: some of
+--                    them, each as ",<offset>:<since>:<bytes>"; in no checkpoint
 --   returned         deliveries after which messages waited again; for metrics, and in no checkpoint
 --   closed           1 if no transaction prepares anything any more
 --   transacts        1 if transactions may have stored records
@@ -141,12 +143,18 @@ local function join_identifier(offset, when, source)
   return num(offset) .. ':' .. num(when) .. ':' .. source
 end
 
+-- ,<offset>:<since>:<bytes>
+local LATE_FORM = ',(%d+):(%d+):(%d+)'
+local function join_late(offset, since, bytes)
+  return ',' .. num(offset) .. ':' .. num(since) .. ':' .. num(bytes)
+end
+
 local ledger = {}
 do
   local meta = redis.call(
     'HMGET', META,
     'cursor', 'version', 'in_flight', 'epoch', 'leader', 'skipped', 'has_message_ttl', 'dedup_upto',
-    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'rules', 'changed', 'look_at', 'clock', 'slip',
+    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'late', 'rules', 'changed', 'look_at', 'clock', 'slip',
     'test:skew', 'test:clock', 'test:fault'
   )
   ledger.cursor = tonumber(meta[1] or nil)
@@ -161,12 +169,13 @@ do
   ledger.dedup_epoch = tonumber(meta[10] or -1)
   ledger.schedules = meta[11] and true
   ledger.moving = tonumber(meta[12] or 0)
-  ledger.rules = tonumber(meta[13] or 0)
-  ledger.changed = meta[14] or ''
-  ledger.look_at = tonumber(meta[15] or math.huge)
-  ledger.clock = tonumber(meta[16] or 0)
-  ledger.slip = tonumber(meta[17] or 0)
-  ledger['test:skew'] = tonumber(meta[18] or 0)
-  ledger['test:clock'] = tonumber(meta[19] or 0)
-  ledger['test:fault'] = tonumber(meta[20] or 0)
+  ledger.late = meta[13] or ''
+  ledger.rules = tonumber(meta[14] or 0)
+  ledger.changed = meta[15] or ''
+  ledger.look_at = tonumber(meta[16] or math.huge)
+  ledger.clock = tonumber(meta[17] or 0)
+  ledger.slip = tonumber(meta[18] or 0)
+  ledger['test:skew'] = tonumber(meta[19] or 0)
+  ledger['test:clock'] = tonumber(meta[20] or 0)
+  ledger['test:fault'] = tonumber(meta[21] or 0)
 end

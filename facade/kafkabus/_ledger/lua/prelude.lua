@@ -23,6 +23,7 @@ local at_start = {
   cursor = ledger.cursor, in_flight = ledger.in_flight, moving = ledger.moving, dedup_upto = ledger.dedup_upto,
   schedules = ledger.schedules or false,
 }
+local late_at_start = ledger.late
 
 -- The ledger's clock goes on when Redis's clock is set back, or locks would last that much longer.
 -- Steps of up to so many ms are borne.
@@ -53,6 +54,18 @@ local function write(...)
     end
   end
   return reply
+end
+
+-- The copies that their destinations refuse, each as {offset, bytes}.
+local function refused_copies()
+  local refused = {}
+  for offset, _, bytes in string.gmatch(ledger.late, LATE_FORM) do
+    -- A client of a version without these notes may have ended the transfer.
+    if bytes ~= '0' and redis.call('HEXISTS', MOVING, offset) == 1 then
+      refused[#refused + 1] = { offset, bytes }
+    end
+  end
+  return refused
 end
 
 -- Each operation is a function of its arguments that returns its reply.

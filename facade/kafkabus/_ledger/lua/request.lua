@@ -53,6 +53,9 @@ write(
 if ledger.moving ~= at_start.moving then
   write('HSET', META, 'moving', num(math.max(0, ledger.moving)))
 end
+if ledger.late ~= late_at_start then
+  write('HSET', META, 'late', ledger.late)
+end
 if ledger.returned > 0 then
   local before = tonumber(redis.call('HGET', META, 'returned') or '0')
   write('HSET', META, 'returned', num(before + ledger.returned))

@@ -74,6 +74,7 @@ local function resolve(op, visit, arrived)
   for _, offset in ipairs(resolved) do
     write('HDEL', MOVING, num(offset))
     write('ZREM', MOVES, padded(offset))
+    renote_late(offset, '')
   end
   for lease, held in pairs(holders) do
     -- If the lock expired meanwhile, the next request looks at it.

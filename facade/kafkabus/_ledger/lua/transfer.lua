@@ -8,7 +8,9 @@
 --   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's, in the order in which
 --         they began, those that began together in the log's order.
 --         Reply: {"orphans": [[offset, count, intent], …], "more": true if there may be more}; limit also counts
---         transfers that ended and are forgotten now
+--         transfers that ended and are forgotten now. The ledger notes which are late
+--   refused {offset, bytes}                    the destination does not accept a copy of this size, which is tried
+--         again like that of any late transfer. Reply: {"new": true if that was not noted before}
 --   retreat {offset, intent, gone}             the transfer cannot be made: if the message has this intent still, it
 --         waits again; with gone (true) it is done with, because the log does not have it any more. Reply: {}
 --   skip  {offset}                             the record is a copy that lost: no claim grants it.
@@ -27,6 +29,31 @@ end
 -- Sets when a transfer wants attention: it begins, passes to another client, or ends.
 local function move_until(offset, at)
   write('ZADD', MOVES, num(at), padded(offset))
+end
+
+-- How many late transfers are noted.
+local MOST_LATE = 100
+
+-- Since when a transfer is late, and the size of a copy that its destination refuses, else 0; nothing if that is not
+-- noted.
+local function late_since(offset)
+  return string.match(ledger.late, ',' .. num(offset) .. ':(%d+):(%d+)')
+end
+
+-- Notes that a transfer is late, if few others are; returns whether it is noted now.
+local function note_late(offset, bytes)
+  local _, noted = string.gsub(ledger.late, ',', '')
+  if noted < MOST_LATE then
+    ledger.late = ledger.late .. join_late(offset, now, bytes)
+  end
+  return noted < MOST_LATE
+end
+
+-- Replaces the note about a late transfer, if there is one.
+local function renote_late(offset, note)
+  if ledger.late ~= '' then
+    ledger.late = string.gsub(ledger.late, ',' .. num(offset) .. ':%d+:%d+', note, 1)
+  end
 end
 
 operations.begin = function(op)
@@ -57,6 +84,7 @@ operations.moved = function(op)
   -- If there was a winner and the message is still moving, a script that died left it so.
   if is_moving then
     write('HDEL', MOVING, offset)
+    renote_late(op.offset, '')
     ledger.in_flight, ledger.moving = ledger.in_flight - 1, ledger.moving - 1
   end
   return { winner = winner }
@@ -71,6 +99,9 @@ operations.adopt = function(op)
     if state then
       local count, intent = split_move(state)
       move_until(offset, now + op.orphan_ms)
+      if not late_since(offset) then
+        note_late(offset, 0)
+      end
       orphans[#orphans + 1] = { num(offset), count, intent }
     else
       write('HDEL', MOVED, num(offset))
@@ -78,6 +109,19 @@ operations.adopt = function(op)
     end
   end
   return { orphans = orphans, more = #members == op.limit }
+end
+
+operations.refused = function(op)
+  local _, intent = split_move(redis.call('HGET', MOVING, num(op.offset)) or '')
+  if not intent or is_prepared(intent) then
+    return { new = false }
+  end
+  local since, bytes = late_since(op.offset)
+  if not since then
+    return { new = note_late(op.offset, op.bytes) }
+  end
+  renote_late(op.offset, join_late(op.offset, since, op.bytes))
+  return { new = bytes == '0' }
 end
 
 operations.retreat = function(op)
@@ -92,6 +136,7 @@ operations.retreat = function(op)
     ledger.moving = ledger.moving - 1
     write('HDEL', MOVING, offset)
     write('ZREM', MOVES, padded(op.offset))
+    renote_late(op.offset, '')
   end
   return {}
 end

@@ -11,7 +11,7 @@ from kafkabus._ledger.operations.session import Accept, Extend, Filing, Leave, N
 from kafkabus._ledger.operations.session_state import GetState, SessionState, SetState, StateStored, StatesUpdated
 from kafkabus._ledger.operations.settle import Deferral, Renewal, Settlement
 from kafkabus._ledger.operations.transaction import Prepare, Resolve
-from kafkabus._ledger.operations.transfer import Adopt, Begin, Moved, Orphan, Retreat, Skip
+from kafkabus._ledger.operations.transfer import Adopt, Begin, Moved, Orphan, Refused, Retreat, Skip
 from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, words_of, words_of_offsets
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "Prepare",
     "Purge",
     "Recall",
+    "Refused",
     "Renewal",
     "Request",
     "Resolve",

@@ -129,6 +129,7 @@ class LedgerFigures:
         waiting: How many wait to be granted again.
         held_sessions: How many sessions clients hold.
         returned: After how many deliveries messages waited again, since Redis has had the ledger.
+        refused: Copies that their destinations refuse: offset of the message, and size of the copy in bytes; some of them.
     """
 
     changed: str
@@ -141,6 +142,7 @@ class LedgerFigures:
     waiting: int
     held_sessions: int
     returned: int
+    refused: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 
     @property
     def locked(self) -> int:

@@ -103,6 +103,31 @@ class Adopt(Operation):
         super().resolve(reply)
 
 
+class Refused(Operation):
+    """Notes that the destination of a transfer does not accept a copy of this size.
+
+    Attributes:
+        new: Whether that was not noted before.
+    """
+
+    __slots__ = ("bytes", "new", "offset")
+
+    def __init__(self, ledger: Ledger, offset: int, size: int) -> None:
+        super().__init__(ledger)
+        self.offset = offset
+        self.bytes = size
+        self.new = False
+
+    @override
+    def arguments(self) -> dict[str, Any]:
+        return {"op": "refused", "offset": self.offset, "bytes": self.bytes}
+
+    @override
+    def resolve(self, reply: dict[str, Any]) -> None:
+        self.new = bool(reply["new"])
+        super().resolve(reply)
+
+
 class Retreat(Operation):
     """Lets a message wait again whose transfer cannot be made, unless a client made it or began another one meanwhile.
 

@@ -12,14 +12,15 @@ import json
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
-from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Retreat, Skip
+from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Refused, Retreat, Skip
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._sync.connections import Connections
@@ -40,14 +41,23 @@ ORPHAN_AGE = 30.0
 """After how many seconds a transfer counts as left by its owner, which produces in the first half of them or not at all."""
 WINNER_KEPT = 120.0
 """For how many seconds a ledger remembers which copy counted. A later end leaves a duplicate and loses nothing."""
-LARGEST_COPY, HEADER_ROOM, CUT_ROOM = 1_999_000, 16, 1_000
-"""In bytes: the largest copy, as Kafka adds to it and takes 2,000,000; its addition to a header; a list of missing parts."""
+LARGEST_COPY, HEADER_ROOM, BATCH_ROOM, CUT_ROOM = 1_999_000, 16, 100, 1_000
+"""In bytes: the largest copy, as Kafka adds to it and takes 2,000,000; its additions to a header and to a record; a list of
+missing parts."""
 SEARCHED_AT_ONCE = 5_000
 """How many records of a destination are read in one go when it is searched for a copy."""
 ADOPTED_AT_ONCE = 2_000
 """How many transfers, unfinished ones and those to be forgotten, one request looks at."""
 ACTIVATED_AT_ONCE = 1_000
 """How many scheduled messages are moved in one go."""
+
+
+_Where = tuple[str | None, int | None, str | None]
+"""The place that a transfer goes to: path, partition and topic id of its intent."""
+
+
+class _CopyRefusedError(OperationTimeoutError):
+    """A destination does not accept a copy, because the copy is too large for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +145,7 @@ class Transfers:
         self._archive = archive
         self._markers = markers
         self._ends: dict[tuple[str, int], int] = {}
+        self._failed: set[tuple[Ledger, _Where]] = set()
 
     def dead_letter(
         self,
@@ -262,14 +273,26 @@ class Transfers:
 
         A transfer that cannot be finished now is logged and left to a later client: it is no error of the present receiver.
         """
+        source = EntityLog(entity, partition)
+        with self._left_to_others(source):
+            self._finish(source)
+
+    @contextmanager
+    def _left_to_others(self, source: EntityLog) -> Generator[None]:
+        """Log an error that keeps transfers from being finished now."""
         try:
-            self._finish(EntityLog(entity, partition))
+            yield
+        except _CopyRefusedError as error:
+            # This was logged when it was found out.
+            LOGGER.debug("transfer_unfinished entity=%s error=%s", source.entity.path, error)
         except ServiceBusError as error:
-            LOGGER.warning("transfer_unfinished entity=%s partition=%d error=%s", entity.path, partition, error)
+            LOGGER.warning(
+                "transfer_unfinished entity=%s partition=%d error=%s", source.entity.path, source.partition, error
+            )
 
     def _finish(self, source: EntityLog) -> None:
         began = time.monotonic()
-        by_destination: dict[tuple[str | None, int | None, str | None], list[Orphan]] = defaultdict(list)
+        by_destination: dict[_Where, list[Orphan]] = defaultdict(list)
         # All of them first: transfers that cannot be finished come again together, in their order.
         prepared: dict[str, list[int]] = defaultdict(list)
         for orphan in self.adopt(source):
@@ -280,21 +303,39 @@ class Transfers:
             intent = Intent.from_text(orphan.intent)
             by_destination[intent.path, intent.partition, intent.topic_id].append(orphan)
         try:
-            for (text, partition, topic_id), orphans in by_destination.items():
-                destination = self._entity_of(source, text, topic_id)
-                if destination is None:
-                    self._retreat(source, orphans, began)
-                    continue
-                there = EntityLog(destination, source.partition if partition is None else partition)
-                ends = self.search(source, there, orphans)
-                try:
-                    ends |= self.produce_again(
-                        source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
-                    )
-                finally:
-                    self.end(source, there, ends)
+            # Each by itself, those that failed before at last: no destination keeps transfers to others from being finished.
+            for where, orphans in sorted(
+                by_destination.items(), key=lambda one: (source.ledger, one[0]) in self._failed
+            ):
+                if time.monotonic() - began <= ORPHAN_AGE / 2:
+                    self._failed.add((source.ledger, where))
+                    with self._left_to_others(source):
+                        self._finish_to(source, where, orphans, began)
+                        self._failed.discard((source.ledger, where))
         finally:
             self._markers.resolve(source.ledger, prepared)
+
+    def _finish_to(
+        self,
+        source: EntityLog,
+        where: _Where,
+        orphans: Sequence[Orphan],
+        began: float,
+    ) -> None:
+        """Finish the transfers to one place."""
+        text, partition, topic_id = where
+        destination = self._entity_of(source, text, topic_id)
+        if destination is None:
+            self._retreat(source, orphans, began)
+            return
+        there = EntityLog(destination, source.partition if partition is None else partition)
+        ends = self.search(source, there, orphans)
+        try:
+            ends |= self.produce_again(
+                source, there, [orphan for orphan in orphans if orphan.offset not in ends], began
+            )
+        finally:
+            self.end(source, there, ends)
 
     def _entity_of(self, source: EntityLog, text: str | None, topic_id: str | None) -> Entity | None:
         """Return the entity that a transfer goes to; None if it is gone, or another one has its name."""
@@ -356,18 +397,69 @@ class Transfers:
         # Judged directly before producing: a client that was paused for longer may find that another has finished this.
         if time.monotonic() - began > ORPHAN_AGE / 2:
             raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why="too slow"))
-        reports = self._connections.transfer_producer.send(
-            destination.entity.topic, outgoing, timeout=ORPHAN_AGE / 2, keep_offsets=True
-        )
-        if not reports.done or reports.failures:
-            why = reports.failures[0].error if reports.failures else "no acknowledgement in time"
-            raise OperationTimeoutError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
-        if any(offset < 0 for _, offset in reports.stored):
-            raise OperationTimeoutError(
-                _UNFINISHED.format(path=entity.path, partition=partition, why="stored, unknown where")
+        deadline = time.monotonic() + ORPHAN_AGE / 2
+        by_offset = {record.offset() or 0: copy for (record, _), copy in zip(copies, outgoing, strict=True)}
+        ends = self._store(source, destination, by_offset, deadline)
+        refused = {offset: copy for offset, copy in by_offset.items() if offset not in ends}
+        if len(by_offset) > 1:
+            # Kafka refuses all records of a batch together.
+            for offset, copy in refused.items():
+                ends |= self._store(source, destination, {offset: copy}, deadline)
+        if ends:
+            self._ends[destination.entity.generation, destination.partition] = max(ends.values()) + 1
+        if len(ends) < len(by_offset):
+            self.end(source, destination, ends)
+            self._note_refused(
+                source, destination, {offset: copy for offset, copy in refused.items() if offset not in ends}
             )
-        self._ends[destination.entity.generation, destination.partition] = reports.stored[-1][1] + 1
-        return {record.offset() or 0: offset for (record, _), (_, offset) in zip(copies, reports.stored, strict=True)}
+            why = f"{destination.entity.topic} does not accept copies of that size: raise its max.message.bytes"
+            raise _CopyRefusedError(_UNFINISHED.format(path=entity.path, partition=partition, why=why))
+        return ends
+
+    def _store(
+        self, source: EntityLog, destination: EntityLog, copies: Mapping[int, OutgoingRecord], deadline: float
+    ) -> dict[int, int]:
+        """Store copies, by offset here; return offset there by offset here of those that are not too large.
+
+        Raises:
+            OperationTimeoutError: Kafka did not take a copy in time.
+        """
+        reports = self._connections.transfer_producer.send(
+            destination.entity.topic,
+            list(copies.values()),
+            timeout=deadline - time.monotonic(),
+            keep_offsets=True,
+        )
+        why: object = "" if reports.done else "no acknowledgement in time"
+        if any(offset < 0 for _, offset in reports.stored):
+            why = "stored, unknown where"
+        why = next((failure.error for failure in reports.failures if not failure.too_large), why)
+        if why:
+            raise OperationTimeoutError(
+                _UNFINISHED.format(path=source.entity.path, partition=source.partition, why=why)
+            )
+        refused = {failure.position for failure in reports.failures}
+        stored = (offset for at, offset in enumerate(copies) if at not in refused)
+        return {here: there for here, (_, there) in zip(stored, reports.stored, strict=True)}
+
+    def _note_refused(self, source: EntityLog, destination: EntityLog, copies: Mapping[int, OutgoingRecord]) -> None:
+        """Note copies in the source's ledger that the destination does not accept; log each of them once."""
+        notes = [
+            Refused(source.ledger, offset, _size(copy.headers) + record_size(copy.value, copy.key, ()) + BATCH_ROOM)
+            for offset, copy in copies.items()
+        ]
+        self._connections.ledger_client.execute(*notes)
+        for note in notes:
+            if note.new:
+                LOGGER.warning(
+                    "transfer_refused entity=%s partition=%d sequence_number=%d bytes=%d topic=%s: the topic does not accept a "
+                    "copy of this size; raise its max.message.bytes above that, and the transfer is finished",
+                    source.entity.path,
+                    source.partition,
+                    sequence_number(source.partition, note.offset),
+                    note.bytes,
+                    destination.entity.topic,
+                )
 
     def end(self, source: EntityLog, destination: EntityLog, ends: dict[int, int]) -> None:
         """Have the source give the messages up, and take copies that lost out of the destination."""
@@ -526,35 +618,36 @@ def copy_of(record: Record, source: EntityLog, destination: EntityLog, intent: I
         if envelope.partition_key is not None:
             kept.append((h.PARTITION_KEY, envelope.partition_key.encode()))
     body = as_bytes(record.value())
-    if _size(kept) + len(body or b"") > _room(noted, key):
-        kept, body, cut = _cut(kept, body, _room(noted, key) - CUT_ROOM)
+    room = LARGEST_COPY - _size((name, text.encode()) for name, text in noted.items())
+    if _size(kept) + record_size(body, key, ()) > room:
+        key, kept, body, cut = _cut(key, kept, body, room - CUT_ROOM)
         noted[h.DEAD_LETTER_DESCRIPTION] = f"{noted.get(h.DEAD_LETTER_DESCRIPTION, '')} ({cut})".lstrip()
         LOGGER.error("cut entity=%s partition=%d offset=%d: %s", source.entity.path, source.partition, offset, cut)
     kept += [(name, text.encode()) for name, text in noted.items()]
     return OutgoingRecord(destination.partition, key, body, kept)
 
 
-def _size(headers: Headers) -> int:
-    return sum(len(name) + len(value or b"") + HEADER_ROOM for name, value in headers)
+def _size(headers: Iterable[tuple[str, bytes | None]]) -> int:
+    return sum(len(name.encode()) + len(value or b"") + HEADER_ROOM for name, value in headers)
 
 
-def _room(noted: Mapping[str, str], key: str | bytes | None) -> int:
-    """Return how many bytes a copy has for the content of its record."""
-    return LARGEST_COPY - _size([(name, text.encode()) for name, text in noted.items()]) - record_size(None, key, ())
-
-
-def _cut(headers: Headers, body: bytes | None, room: int) -> tuple[Headers, bytes | None, str]:
-    """Return as much of a record as there is room for: headers, body, and the missing parts in words."""
+def _cut(
+    key: str | bytes | None, headers: Headers, body: bytes | None, room: int
+) -> tuple[str | bytes | None, Headers, bytes | None, str]:
+    """Return as much of a record as there is room for: key, headers, body, and the missing parts in words."""
     missing: list[str] = []
-    while _size(headers) > room:
-        largest, _ = max(headers, key=lambda header: len(header[1] or b""))
-        missing.append(f"the header {largest[:40]!r}")
-        headers = [header for header in headers if header[0] != largest]
-    left = room - _size(headers)
+    while (left := room - _size(headers) - record_size(None, key, ())) < 0:
+        largest, value = max(headers, key=lambda header: len(header[1] or b""), default=("", None))
+        if record_size(None, key, ()) > len(value or b""):
+            missing.append("its key")
+            key = None
+        else:
+            missing.append(f"the header {largest[:40]!r}")
+            headers = [header for header in headers if header[0] != largest]
     if body is not None and len(body) > left:
         missing.append(f"{len(body) - left:,} of the {len(body):,} bytes of its body")
         body = body[:left]
-    return headers, body, f"cut to what Kafka takes, without {', '.join(missing[:5])}"
+    return key, headers, body, f"cut to what Kafka takes, without {', '.join(missing[:5])}"
 
 
 def _within(offset: int, ranges: Sequence[Range]) -> bool:
