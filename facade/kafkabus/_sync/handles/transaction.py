@@ -74,7 +74,7 @@ class ServiceBusTransaction:
         self._key: tuple[str, str] | None = None
         self._sends: list[PendingSends] = []
         self._settlements: list[PendingSettlement] = []
-        self._settled: set[tuple[str, int, int]] = set()
+        self._settled: set[tuple[str, int, str, int]] = set()
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -192,7 +192,7 @@ class ServiceBusTransaction:
                     message._enlisted = True
 
 
-def _places_of(settlement: PendingSettlement) -> list[tuple[str, int, int]]:
-    """Return the places of messages: entity, partition and offset."""
-    path, partition = settlement.path.key, settlement.batch.delivery.partition
-    return [(path, partition, message._offset) for message in settlement.batch.messages]
+def _places_of(settlement: PendingSettlement) -> list[tuple[str, int, str, int]]:
+    """Return what a transaction settles once: entity, partition, lease and offset of each message."""
+    path, delivery = settlement.path.key, settlement.batch.delivery
+    return [(path, delivery.partition, delivery.lease, message._offset) for message in settlement.batch.messages]
