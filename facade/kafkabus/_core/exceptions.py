@@ -47,6 +47,8 @@ class ServiceBusError(AzureError):
     error_code: ClassVar[str] = "GeneralError"
     status_code: ClassVar[int | None] = None
     reason: ClassVar[str | None] = None
+    # The positions, among the messages of a send, of those that are not known to be stored; None: that is known of none.
+    _unstored: frozenset[int] | None = None
 
     def __init__(self, message: str = "", *, error: BaseException | None = None) -> None:
         # Azure-core's initialisers would take the message from an HTTP response.

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 
 from kafkabus._async.receiving.log_reader import LogReader
+from kafkabus._core.exceptions import ServiceBusConnectionError
+from kafkabus._core.message import ServiceBusMessageBatch
+from kafkabus.aio import ServiceBusSender
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import (
@@ -120,6 +123,28 @@ async def test_a_message_that_an_entity_refuses_does_not_spoil_others(client: Am
     first, second, third = await asyncio.gather(*map(sender.put, payloads))
     assert first == third == Accepted()
     assert second.error.condition == c.NOT_ALLOWED
+
+
+async def test_messages_that_are_stored_are_accepted_whatever_becomes_of_their_neighbours(
+    client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gateway stores those of a link together; their client would send again what was stored."""
+    send = ServiceBusSender.send_messages
+
+    async def send_but_one(sender: ServiceBusSender, batch: Any, **options: Any) -> None:
+        messages = batch._messages
+        stored = [one for one in messages if one.value != b"refused"]
+        await send(sender, ServiceBusMessageBatch._of(stored), **options)
+        if len(stored) < len(messages):
+            error = ServiceBusConnectionError("a partition is unavailable")
+            error._unstored = frozenset(at for at, one in enumerate(messages) if one.value == b"refused")
+            raise error
+
+    monkeypatch.setattr(ServiceBusSender, "send_messages", send_but_one)
+    sender = await client.sender("q")
+    await sender.until_credit(9)
+    outcomes = await asyncio.gather(*(sender.put(message(b"refused" if number == 4 else b"x")) for number in range(9)))
+    assert [isinstance(outcome, Rejected) for outcome in outcomes] == [number == 4 for number in range(9)]
 
 
 @pytest.mark.parametrize("address", ["nope", "t/Subscriptions/nope", "q/no/such", "", "q//x", "nope/$management"])

@@ -609,6 +609,11 @@ class _Unsent:
         failed: list[str] = []
         unknown: list[str] = []
         missing = 0
+        unstored = {
+            record.position
+            for records, reports, _ in self._parts
+            for record in (_failed(records, reports.failures) if reports.done else records)
+        }
         for records, reports, unavailable in self._parts:
             missing += reports.left + len(reports.failures)
             failed += [one.message_id for one in _failed(records, [f for f in reports.failures if not f.unknown])]
@@ -625,13 +630,19 @@ class _Unsent:
             f"{time.monotonic() - self._began:.3g} s; not stored are {failed[:10]}; unknown is it of {unknown[:10]} "
             "(sending these again may store them twice)"
         )
+        error = self._error(what, failures, causes)
+        error._unstored = frozenset(unstored)
+        raise error
+
+    def _error(self, what: str, failures: Sequence[Failure], causes: Sequence[str]) -> ServiceBusError:
+        """Return the error for messages that are not known to be stored."""
         refusal = next((one.error for one in failures if one.error.code() in NO_RIGHTS), None)
         if refusal is not None:
             refused = no_rights(self._servers, f"write to topic {self._entity.topic!r}", refusal)
-            raise ServiceBusAuthorizationError(f"{what}: {refused.message}", error=refused.inner_exception)
+            return ServiceBusAuthorizationError(f"{what}: {refused.message}", error=refused.inner_exception)
         if causes:
-            raise ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
-        raise OperationTimeoutError(
+            return ServiceBusCommunicationError(f"{what}: {'; '.join(causes)}")
+        return OperationTimeoutError(
             f"{what}; Kafka {self._servers} said nothing: is it running, and is the address right?"
         )
 

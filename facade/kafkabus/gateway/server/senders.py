@@ -13,6 +13,7 @@ from kafkabus._core.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
+    ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 from kafkabus._core.message import Outgoing, ServiceBusMessageBatch
@@ -158,9 +159,14 @@ class SenderNode(BaseNode):
             self._answer(good, refused)
             return
         # Which of them is refused shows if each goes alone; unless the broker has some of them already.
+        at = 0
         for arrival in good:
-            alone = refused if refused.stored else await self._try([arrival])
-            self._answer([arrival], alone)
+            positions = range(at, at := at + len(arrival.messages))
+            if not refused.stored:
+                self._answer([arrival], await self._try([arrival]))
+            else:
+                is_stored = refused.unstored is not None and refused.unstored.isdisjoint(positions)
+                self._answer([arrival], None if is_stored else refused)
 
     def _is_parsed(self, arrival: _Arrival) -> bool:
         """Parse the messages of an arrival; answer it, and return False, if they are refused."""
@@ -192,7 +198,8 @@ class SenderNode(BaseNode):
             transaction = None if part is None else part.transaction
             await self._open_sender.send_messages(batch, transaction=transaction)
         except Exception as error:  # noqa: BLE001 - the client is told
-            return _Refused(told(error, self._path), stored=not isinstance(error, NOTHING_STORED))
+            unstored = error._unstored if isinstance(error, ServiceBusError) else None
+            return _Refused(told(error, self._path), not isinstance(error, NOTHING_STORED), unstored)
         return None
 
     def _answer(self, arrivals: Sequence[_Arrival], error: AmqpError | None) -> None:
@@ -216,8 +223,10 @@ class _Refused(AmqpError):
 
     Attributes:
         stored: Whether some of them may be stored nevertheless.
+        unstored: The positions of those that are not known to be stored; None: that is known of none.
     """
 
-    def __init__(self, error: AmqpError, *, stored: bool) -> None:
+    def __init__(self, error: AmqpError, stored: bool, unstored: frozenset[int] | None) -> None:
         super().__init__(error.condition, error.description)
         self.stored = stored
+        self.unstored = unstored
