@@ -299,7 +299,7 @@ class ServiceBusSender:
                 # Places in the logs of an entity that is gone are none in those of this one.
                 places.clear()
             entity = anew
-        unsent.check()
+        await self._check_stored(unsent, entity)
         await self._context.marks.tell_upkeep(entity, outgoing)
         if places.wanted:
             try:
@@ -314,6 +314,24 @@ class ServiceBusSender:
                 anew = await self._context.catalog.current(entity)
                 await self._context.marks.announce(anew, outgoing, set(range(anew.partitions)))
         return places
+
+    async def _check_stored(self, unsent: _Unsent, entity: Entity) -> None:
+        """Raise if messages were not stored, or are not known to be.
+
+        Raises:
+            MessagingEntityNotFoundError: The entity is gone, with all that may have been stored there. That says more than the
+                errors that Kafka's client has while a topic is deleted.
+            ServiceBusError: See ``_Unsent.check``.
+        """
+        if not unsent:
+            return
+        try:
+            await self._context.catalog.current(entity)
+        except MessagingEntityNotFoundError:
+            raise
+        except ServiceBusError as error:
+            LOGGER.warning("not_looked_up entity=%s error=%s", entity.path, error)
+        unsent.check()
 
     async def _checked_anew(self, entity: Entity, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
         """Return the entity of this name as it is described now, which may be another one, and takes these messages."""
@@ -589,6 +607,10 @@ class _Unsent:
         self._total = total
         self._began = time.monotonic()
         self._parts: list[tuple[Sequence[OutgoingRecord], DeliveryReports, frozenset[int]]] = []
+
+    def __bool__(self) -> bool:
+        """Return whether there are such messages."""
+        return bool(self._parts)
 
     def add(self, records: Sequence[OutgoingRecord], reports: DeliveryReports, unavailable: frozenset[int]) -> None:
         """Add records of which some were not stored, and the partitions that are unavailable."""
