@@ -128,19 +128,26 @@ PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
 """The parties that are killed; processes that change rules or move messages on count as receivers."""
 CASES = [
     (0, "plain"),
-    (5, "plain"),
     (0, "detecting"),
     (0, "scheduling"),
     (5, "forwarding"),
     (0, "transactions"),
-    (0, "subscribing"),
     (5, "subscribing"),
     (0, "ruling"),
     (0, "forgetting"),
     (0, "amqp-transactions"),
 ]
 """Number of sessions, and flow: the cases that run for every change."""
-MORE_CASES = [(5, "hopping"), (0, "looping"), (0, "renewing"), (0, "clocks"), (0, "amqp"), (5, "amqp")]
+MORE_CASES = [
+    (5, "plain"),
+    (0, "subscribing"),
+    (5, "hopping"),
+    (0, "looping"),
+    (0, "renewing"),
+    (0, "clocks"),
+    (0, "amqp"),
+    (5, "amqp"),
+]
 """More cases, which ``make test-all`` and ``make campaign`` run as well."""
 
 
