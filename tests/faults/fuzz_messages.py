@@ -38,6 +38,7 @@ from kafkabus_mapping.amqp.sections import MESSAGE_ANNOTATIONS, Sections, decode
 from kafkabus_mapping.amqp.types import Array, Described, Symbol, UInt, ULong, encode
 from kafkabus_mapping.codec import Headers, from_milliseconds
 from tests.amqp_client import AmqpClient
+from tests.kafka_log import KAFKA_LOG
 from tests.odd_messages import NUMBER, payload, record, sdk_message
 from tests.servers import scratch_folder
 
@@ -331,7 +332,7 @@ def on_servers() -> Generator[Place]:
     data = scratch_folder()
     try:
         with EmbeddedRuntime(data) as runtime:
-            plain = Producer({"bootstrap.servers": runtime.bootstrap_servers})
+            plain = Producer({"bootstrap.servers": runtime.bootstrap_servers}, logger=KAFKA_LOG)
 
             def producer(queue: str) -> Produce:
                 def produce(content: tuple[bytes | None, bytes | None, Headers]) -> None:

@@ -85,7 +85,7 @@ def _message(rng: random.Random, number: int) -> dict[str, Any]:
         "partition_key": rng.choice((text(), f"key {number}")) if session is None else rng.choice((None, session)),
         "correlation_id": text(),
         "subject": text(),
-        "content_type": text(),
+        "content_type": rng.choice((None, *filter(str.isascii, TEXTS))),
         "to": text(),
         "reply_to": text(),
         "reply_to_session_id": text(),

@@ -48,8 +48,8 @@ BROKEN = {
     "a refused copy is new each time": ("return { new = bytes == '0' }", "return { new = true }"),
     "another's transfer is given up": ("if intent == op.intent then", "if intent then"),
     "a transfer that was given up goes on": (
-        "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n  end\n  return {}",
-        "end\n  return {}",
+        "write('HDEL', MOVING, offset)\n    write('ZREM', MOVES, padded(op.offset))\n    renote_late(op.offset, '')\n  end",
+        "end",
     ),
 }
 """Scripts with one fault each: the text, and its replacement."""
