@@ -154,6 +154,7 @@ NOTICED_WITH = {
     (Both, "another leader is not noticed"): 8,
     (Both, "messages overtake each other"): 4,
     (Both, "another's transfer is given up"): 4,
+    (Both, "a refused copy is new each time"): 19,
     (Both, "what waits for its time is granted"): 6,
     (Both, "what is cancelled is due all the same"): 9,
     (Both, "what may be scheduled is settled unseen"): 2,
