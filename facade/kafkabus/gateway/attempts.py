@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 from typing import Final
+
+from kafkabus._runtime.networks import network_of
 
 WINDOW: Final = 60.0
 """For how long failures count, in seconds from the first of them on."""
@@ -14,6 +15,9 @@ MOST_OF_ADDRESS: Final = 200
 """After how many failures an address has to wait for the end of the window to use any policy."""
 MOST_REMEMBERED: Final = 10_000
 """How many counts are kept; the oldest is given up for a new one."""
+
+_LONGEST: Final = 64
+"""The most characters that are kept of an address that is no IP address."""
 
 _Key = tuple[str, "str | None"]
 
@@ -35,14 +39,14 @@ class FailedAttempts:
             policy: The policy; empty for policies that do not exist, which are counted as one.
             now: The time in seconds since 1970.
         """
-        source = network_of(address)
+        source = _source(address)
         return (
             self._count((source, policy), now) >= MOST_OF_POLICY or self._count((source, None), now) >= MOST_OF_ADDRESS
         )
 
     def add(self, address: str, policy: str, now: float) -> None:
         """Count a failure; arguments as for ``are_too_many``."""
-        source = network_of(address)
+        source = _source(address)
         for key in ((source, policy), (source, None)):
             count = self._count(key, now)
             began = self._counts[key][0] if count else now
@@ -59,13 +63,5 @@ class FailedAttempts:
         return 0
 
 
-def network_of(address: str) -> str:
-    """Return the network that one client may have for itself: 64 bits of an IPv6 address, all of an IPv4 address."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address[:64]
-    if isinstance(found, ipaddress.IPv6Address):
-        mapped = found.ipv4_mapped
-        return str(mapped) if mapped else str(ipaddress.ip_network((int(found) >> 64 << 64, 64)))
-    return str(found)
+def _source(address: str) -> str:
+    return network_of((address,)) or address[:_LONGEST]

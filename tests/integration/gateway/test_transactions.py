@@ -16,6 +16,7 @@ import pytest
 
 from kafkabus._core.entity import Entity
 from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Disposition,
@@ -471,6 +472,14 @@ async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryN
             assert await discharged(link, name) == Accepted()
             its_name = await declared(its_link)
             assert await second.send(keyed("x" * 600), state=TransactionalState(its_name)) == within(its_name)
+            (peer,) = [known for known in gateway.peers if known.transactions.is_known(its_name)]
+            part = peer.transactions.join(TransactionalState(its_name), 100)
+            assert part is not None
+        while gateway.peers:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        # An operation that outlasts its transaction takes no room.
+        with pytest.raises(AmqpError):
+            part.count(100)
         assert gateway.transaction_room.taken == 0
 
 

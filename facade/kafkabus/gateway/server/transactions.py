@@ -181,6 +181,9 @@ class _Transaction:
 
     def count(self, size: int, operations: int) -> AmqpError | None:
         """Count bytes and operations; return an error, at which the transaction fails, if there are too many."""
+        if self.failure is not None:
+            # If it was rolled back, nothing would give these bytes back.
+            return _rolled_back(self.failure)
         self._size += size
         self._room.taken += size
         self._operations += operations
@@ -242,6 +245,8 @@ class _Transaction:
             give_back: Whether messages that the client has settled are available again at once; else when their locks end.
         """
         self.is_undone = True
+        # An operation that outlasts it finds it failed, whatever ended it.
+        self.fail(AmqpError(TRANSACTION_ROLLBACK, "the transaction was rolled back"))
         error = _RolledBackError()
         await self.inner.__aexit__(type(error), error, None)
         self.release()
