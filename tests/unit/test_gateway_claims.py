@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 import json
 import math
 import re
@@ -30,6 +27,7 @@ from kafkabus.gateway.claims import (
 )
 from kafkabus.gateway.scopes import LONGEST_AUDIENCE, ScopeError, covers, scope_of_audience, scope_of_path
 from kafkabus_mapping.secret import Secret
+from tests.signatures import signature
 
 NOW = 1_800_000_000.0
 KEY, SECOND = "the-first-key-of-a-test", "the-second-key-of-a-test"
@@ -47,11 +45,8 @@ def token(
     expires: str = str(int(NOW) + 60),
     encoded: str | None = None,
 ) -> str:
-    """Return a token, signed as the documentation of the service says."""
-    sr = quote_plus(audience) if encoded is None else encoded
-    digest = hmac.new(key.encode(), f"{sr}\n{expires}".encode(), hashlib.sha256).digest()
-    sig = quote(base64.b64encode(digest), safe="")
-    return f"SharedAccessSignature sr={sr}&sig={sig}&se={expires}&skn={quote(name, safe='')}"
+    """Return a token."""
+    return signature(audience, name, key, expires=expires, resource=encoded)
 
 
 def policies(*rights: Right, scope: str = "", keys: tuple[str, ...] = (KEY, SECOND), name: str = "app") -> Policies:

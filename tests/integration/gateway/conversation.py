@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+import pytest
+
+from kafkabus._core.entity import Entity
 from kafkabus.gateway.amqp.performatives import Composite, Declare, Declared, Discharge
+from kafkabus.gateway.server.gateway import Gateway
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import Int
-from tests.amqp_client import AmqpClient, Delivered, Link
+from kafkabus_mapping.names import EntityPath
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link
 
 MANAGEMENT = "/$management"
 
@@ -58,3 +64,33 @@ def discharge(name: bytes, *, fail: bool = False) -> bytes:
 async def discharged(link: Link, name: bytes, *, fail: bool = False) -> Any:
     """End a transaction; return the outcome."""
     return await link.send(discharge(name, fail=fail))
+
+
+class Gate:
+    """Holds back descriptions of entities, which clients read anew every five seconds: what needs one takes longer then."""
+
+    def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        catalog = gateway.context.catalog
+        look_up = catalog.entity
+        self._held: dict[str, asyncio.Event] = {}
+        self._asked: dict[str, asyncio.Event] = {}
+
+        async def late(path: EntityPath, *arguments: Any, **options: Any) -> Entity:
+            if path.name in self._held:
+                self._asked[path.name].set()
+                await self._held[path.name].wait()
+            return await look_up(path, *arguments, **options)
+
+        monkeypatch.setattr(catalog, "entity", late)
+
+    def hold(self, name: str = "q") -> None:
+        """Hold an entity's descriptions back."""
+        self._held[name], self._asked[name] = asyncio.Event(), asyncio.Event()
+
+    async def until_asked(self, name: str = "q") -> None:
+        """Wait until something needs a description that is held back."""
+        await asyncio.wait_for(self._asked[name].wait(), PATIENCE)
+
+    def release(self, name: str = "q") -> None:
+        """Hold an entity's descriptions back no more."""
+        self._held.pop(name).set()

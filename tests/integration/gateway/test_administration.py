@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hmac
 import ssl
 import threading
-import time
 import uuid
 from asyncio import StreamReader, StreamWriter
 from collections.abc import Callable, Generator, Iterator
@@ -18,7 +15,6 @@ from datetime import datetime, timedelta, timezone
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -50,6 +46,7 @@ from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrat
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.secret import Secret
 from tests.certificates import Authority
+from tests.signatures import signature
 
 ATOM = "{http://www.w3.org/2005/Atom}"
 SERVICE_BUS = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
@@ -454,9 +451,7 @@ def test_the_namespace(admin: ServiceBusAdministrationClient) -> None:
 
 def signed(policy: str, scope: str = "https://localhost/", key: str = KEY) -> str:
     """Return a shared access signature."""
-    encoded, until = quote_plus(scope), str(int(time.time()) + 600)
-    digest = hmac.digest(key.encode(), f"{encoded}\n{until}".encode(), "sha256")
-    return f"SharedAccessSignature sr={encoded}&sig={quote_plus(base64.b64encode(digest))}&se={until}&skn={policy}"
+    return signature(scope, policy, key)
 
 
 @pytest.fixture

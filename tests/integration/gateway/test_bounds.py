@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -25,8 +21,9 @@ from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Int, Symbol
 from kafkabus_mapping.secret import Secret
-from tests.amqp_client import PATIENCE, AmqpClient, Link, LinkError
+from tests.amqp_client import PATIENCE, AmqpClient, Link, LinkError, put_token
 from tests.integration.gateway.conversation import message, operation
+from tests.signatures import signature
 
 KEY = "a-key-of-a-test"
 PIECE = b"x" * 60_000
@@ -40,19 +37,9 @@ async def become(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def put_token(client: AmqpClient) -> None:
-    """Put a token for all entities."""
-    options = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": "sb://localhost/q"}
-    answer = await client.ask("$cbs", token_for("sb://localhost/q"), options)
-    assert answer.application_properties["status-code"] == 202
-
-
-def token_for(audience: str) -> str:
-    """Return a token of the policy."""
-    resource, until = quote(audience, safe=""), str(int(time.time() + 600))
-    digest = hmac.new(KEY.encode(), f"{resource}\n{until}".encode(), hashlib.sha256).digest()
-    signature = quote(base64.b64encode(digest), safe="")
-    return f"SharedAccessSignature sr={resource}&sig={signature}&se={until}&skn=all"
+async def log_in(client: AmqpClient) -> None:
+    """Put a token for a queue."""
+    assert await put_token(client, "sb://localhost/q", "all", KEY, 600) == 202
 
 
 @asynccontextmanager
@@ -179,7 +166,7 @@ async def test_a_peek_is_answered_with_so_many_bytes(client: AmqpClient, monkeyp
 async def test_a_token_for_a_long_audience_is_refused(namespace: InMemoryNamespace) -> None:
     """And more of them than a client may have; a claim is kept as long as its connection."""
     claims = Claims(POLICIES, lambda: None)
-    token = token_for("sb://localhost/q")
+    token = signature("sb://localhost/q", "all", KEY)
     with pytest.raises(UnauthorizedError, match="2049 and a token of"):
         claims.put("a" * 2_049, token)
     with pytest.raises(UnauthorizedError, match="and a token of 9000"):
@@ -205,7 +192,7 @@ async def test_a_client_without_a_right_is_closed(
     monkeypatch.setattr(peers, "RIGHT_WITHIN", 0.4)
     async with gateway_with(namespace, policies=POLICIES) as (gateway, port):
         async with AmqpClient(port) as client:
-            await put_token(client)
+            await log_in(client)
             stranger = await AmqpClient(port).__aenter__()
             await stranger.until(lambda: stranger.closed is not None)
             await become(lambda: len(gateway.peers) == 1)
@@ -218,14 +205,14 @@ async def test_clients_without_a_right_have_a_share_of_the_connections(namespace
     async with gateway_with(namespace, policies=POLICIES, connections=8) as (gateway, port):
         clients = [await AmqpClient(port).__aenter__() for _ in range(2)]
         for client in clients:
-            await put_token(client)
+            await log_in(client)
         strangers = [await AmqpClient(port).__aenter__() for _ in range(10)]
         await become(lambda: len(gateway.peers) == 4)
         for stranger in strangers[:8]:
             await stranger.until(lambda stranger=stranger: stranger.closed is not None)
         for _ in range(4):
             clients.append(await AmqpClient(port).__aenter__())
-            await put_token(clients[-1])
+            await log_in(clients[-1])
         for number, client in enumerate(clients):
             assert await (await client.sender("q", 20 + number)).send(message()) == Accepted()
         for client in clients + strangers:

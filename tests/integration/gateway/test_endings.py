@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
@@ -28,9 +27,8 @@ from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, Symbol, UInt
-from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient
-from tests.integration.gateway.conversation import declared, discharge, message, operation
+from tests.integration.gateway.conversation import Gate, declared, discharge, message, operation
 
 KEY = {Symbol("x-opt-partition-key"): "k"}
 
@@ -72,33 +70,6 @@ class Seen:
     def count(self, name: str, *, after: str = "") -> int:
         """Return how many there were of a kind, if need be after another one."""
         return self.names[self.names.index(after) if after else 0 :].count(name)
-
-
-class Gate:
-    """Holds back the descriptions of entities.
-
-    Attributes:
-        held: Those that are held back, with the event that lets them go.
-        asked: Set when one is asked for.
-    """
-
-    def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        catalog = gateway.context.catalog
-        look_up = catalog.entity
-        self.held: dict[str, asyncio.Event] = {}
-        self.asked: dict[str, asyncio.Event] = {}
-
-        async def late(path: EntityPath, *arguments: Any, **options: Any) -> Entity:
-            if path.name in self.held:
-                self.asked[path.name].set()
-                await self.held[path.name].wait()
-            return await look_up(path, *arguments, **options)
-
-        monkeypatch.setattr(catalog, "entity", late)
-
-    def hold(self, name: str) -> None:
-        """Hold an entity's descriptions back."""
-        self.held[name], self.asked[name] = asyncio.Event(), asyncio.Event()
 
 
 async def test_a_client_whose_window_is_used_up_has_nothing_deleted(port: int, client: AmqpClient) -> None:
@@ -155,11 +126,11 @@ async def test_what_is_under_way_when_a_gateway_stops_is_answered(
         gate = Gate(gateway, monkeypatch)
         gate.hold("q")
         outcome = sender.put(message())
-        await asyncio.wait_for(gate.asked["q"].wait(), PATIENCE)
+        await gate.until_asked("q")
         stop = asyncio.ensure_future(gateway.close())
         while not all(peer.is_ending for peer in gateway.peers):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
-        gate.held["q"].set()
+        gate.release("q")
         assert await outcome == Accepted()
         await client.until(lambda: client.closed is not None)
         client.abort()
@@ -186,7 +157,7 @@ async def test_an_answer_of_a_session_that_is_over_does_not_come_in_another_one(
     gate.hold("q")
     sender.put(message(message_annotations=KEY), state=TransactionalState(name))
     link.put(discharge(name))
-    await asyncio.wait_for(gate.asked["q"].wait(), PATIENCE)
+    await gate.until_asked("q")
     client.say(End())
     await asyncio.wait_for(ended.wait(), PATIENCE)
     client._deliveries = itertools.count()
@@ -195,13 +166,13 @@ async def test_an_answer_of_a_session_that_is_over_does_not_come_in_another_one(
     await fresh.until_credit(3)
     gate.hold("s")
     outcomes = [fresh.put(message(str(number))) for number in range(3)]
-    await asyncio.wait_for(gate.asked["s"].wait(), PATIENCE)
-    gate.held["q"].set()
+    await gate.until_asked("s")
+    gate.release("q")
     (peer,) = gateway.peers
     while peer.transactions.is_known(name):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     assert not any(outcome.done() for outcome in outcomes)
-    gate.held["s"].set()
+    gate.release("s")
     answers = await asyncio.gather(*outcomes)
     assert [one.error.condition if isinstance(one, Rejected) else one for one in answers] == [c.NOT_ALLOWED] * 3
 

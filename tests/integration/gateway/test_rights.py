@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 
@@ -28,7 +25,9 @@ from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.secret import Secret
+from tests import amqp_client
 from tests.amqp_client import AmqpClient, Link, LinkError
+from tests.signatures import signature
 
 KEY, SECOND = "a-key-of-a-test", "the-second-key-of-a-test"
 MANAGE = frozenset(Right)
@@ -90,17 +89,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def signed(entity: str, policy: str, key: str = KEY, lasts: float = 600.0) -> str:
     """Return a shared access signature."""
-    scope, until = quote(f"sb://localhost/{entity}", safe=""), str(int(time.time() + lasts))
-    digest = hmac.digest(key.encode(), f"{scope}\n{until}".encode(), "sha256")
-    return f"SharedAccessSignature sr={scope}&sig={quote(base64.b64encode(digest), safe='')}&se={until}&skn={policy}"
+    return signature(f"sb://localhost/{entity}", policy, key, lasts)
 
 
 async def put(client: AmqpClient, token: str, entity: str = "q", *, audience: str | None = None) -> int:
     """Put a token; return the status."""
-    name = f"sb://localhost/{entity}" if audience is None else audience
-    options = {"operation": "put-token", "type": "servicebus.windows.net:sastoken", "name": name}
-    answer = await client.ask("$cbs", token, options, base=200)
-    return int(answer.application_properties["status-code"])
+    return await amqp_client.put(client, f"sb://localhost/{entity}" if audience is None else audience, token)
 
 
 def plain(port: int, name: str, key: str, identity: str = "") -> AmqpClient:

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-from kafkabus._core.entity import Entity
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.performatives import (
@@ -35,9 +34,9 @@ from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import decode_sections
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.entities import EntityStatus
-from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
 from tests.integration.gateway.conversation import (
+    Gate,
     declared,
     discharge,
     discharged,
@@ -66,44 +65,21 @@ async def bodies(client: AmqpClient, entity: str = "q") -> list[bytes]:
     return [b"".join(decode_sections(one["message"]).data) for one in messages]
 
 
-class Descriptions:
-    """Holds back the descriptions of entities while ``are_there`` is not set.
-
-    Attributes:
-        are_there: Set while descriptions are there.
-        asked: Set when one was asked for while they were not.
-    """
-
-    def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        catalog = gateway.context.catalog
-        look_up = catalog.entity
-        self.are_there, self.asked = asyncio.Event(), asyncio.Event()
-        self.are_there.set()
-
-        async def late(path: EntityPath, *arguments: Any, **options: Any) -> Entity:
-            if not self.are_there.is_set() and path.name == "q":
-                self.asked.set()
-                await self.are_there.wait()
-            return await look_up(path, *arguments, **options)
-
-        monkeypatch.setattr(catalog, "entity", late)
-
-
 @pytest.fixture
-def descriptions(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Descriptions:
-    """The descriptions of the gateway's entities."""
-    return Descriptions(gateway, monkeypatch)
+def gate(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    """The gate of the gateway's descriptions of entities."""
+    return Gate(gateway, monkeypatch)
 
 
-async def answered_once_there(descriptions: Descriptions, client: AmqpClient, ending: asyncio.Future[Any]) -> Any:
+async def answered_once_there(gate: Gate, client: AmqpClient, ending: asyncio.Future[Any]) -> Any:
     """Return the outcome of a discharge, which must not come before the descriptions do.
 
     The connection is read meanwhile: an answer to something that came after the discharge shows that it was looked at.
     """
-    await asyncio.wait_for(descriptions.asked.wait(), PATIENCE)
+    await gate.until_asked()
     assert await (await client.sender("t", 40)).send(message()) == Accepted()
     assert not ending.done()
-    descriptions.are_there.set()
+    gate.release()
     return await asyncio.wait_for(ending, PATIENCE)
 
 
@@ -132,82 +108,78 @@ async def test_a_transaction_sends_and_settles_together(client: AmqpClient) -> N
     assert outcome.error.condition == c.UNKNOWN_TRANSACTION
 
 
-async def test_a_discharge_waits_for_what_was_sent_before(client: AmqpClient, descriptions: Descriptions) -> None:
+async def test_a_discharge_waits_for_what_was_sent_before(client: AmqpClient, gate: Gate) -> None:
     """Transfers are accepted once the transaction has them, and not before."""
     sender, link = await client.sender("q"), await client.coordinator()
     name = await declared(link)
     await client.until(lambda: sender.credit > 0)
-    descriptions.are_there.clear()
+    gate.hold()
     sent = [sender.put(keyed(str(number)), state=TransactionalState(name)) for number in range(12)]
     ending = link.put(discharge(name))
-    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    assert await answered_once_there(gate, client, ending) == Accepted()
     assert await asyncio.gather(*sent) == [within(name)] * 12
     assert await bodies(client) == [b"%d" % number for number in range(12)]
 
 
 @pytest.mark.parametrize("settled", [True, False])
-async def test_a_discharge_waits_for_what_was_settled_before(
-    client: AmqpClient, descriptions: Descriptions, settled: bool
-) -> None:
+async def test_a_discharge_waits_for_what_was_settled_before(client: AmqpClient, gate: Gate, settled: bool) -> None:
     """By a client that waits for its answers, and by one that does not."""
     sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
     for number in range(3):
         await sender.send(message(str(number)))
     came = await received(receiver, 3)
     name = await declared(link)
-    descriptions.are_there.clear()
+    gate.hold()
     for one in came:
         client.say(Disposition(True, one.number, one.number, settled, within(name)))
     ending = link.put(discharge(name))
-    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    assert await answered_once_there(gate, client, ending) == Accepted()
     assert await bodies(client) == []
 
 
-async def test_a_discharge_waits_for_requests_before(client: AmqpClient, descriptions: Descriptions) -> None:
+async def test_a_discharge_waits_for_requests_before(client: AmqpClient, gate: Gate) -> None:
     """Messages may be settled by their tokens."""
     sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
     await sender.send(message())
     (came,) = await received(receiver)
     await bodies(client)  # Opens the node.
     name = await declared(link)
-    descriptions.are_there.clear()
+    gate.hold()
     body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
     asking = asyncio.ensure_future(operation(client, "update-disposition", body, state=TransactionalState(name)))
-    await asyncio.wait_for(descriptions.asked.wait(), PATIENCE)
-    assert await answered_once_there(descriptions, client, link.put(discharge(name))) == Accepted()
+    await gate.until_asked()
+    assert await answered_once_there(gate, client, link.put(discharge(name))) == Accepted()
     assert await asking == (200, None)
     assert await bodies(client) == []
 
 
-async def test_a_discharge_waits_for_nothing_else(client: AmqpClient, descriptions: Descriptions) -> None:
+async def test_a_discharge_waits_for_nothing_else(client: AmqpClient, gate: Gate) -> None:
     """Neither for messages outside of the transaction, nor for another transaction's."""
     topic, sender, link = await client.sender("t", 5), await client.sender("q"), await client.coordinator()
     name, other = await declared(link), await declared(link)
     await client.until(lambda: sender.credit > 0)
     assert await topic.send(keyed(), state=TransactionalState(name)) == within(name)
-    descriptions.are_there.clear()
+    gate.hold()
     alone = sender.put(keyed())
     another = sender.put(keyed(), state=TransactionalState(other))
     assert await discharged(link, name) == Accepted()
     assert not alone.done()
-    descriptions.are_there.set()
+    gate.release()
     assert (await alone, await another) == (Accepted(), within(other))
 
 
-async def test_what_comes_after_the_discharge_does_not_belong_to_it(
-    client: AmqpClient, descriptions: Descriptions
-) -> None:
+async def test_what_comes_after_the_discharge_does_not_belong_to_it(client: AmqpClient, gate: Gate) -> None:
     """It is refused, within the transaction: a bare refusal is a success to some clients."""
     sender, link = await client.sender("q"), await client.coordinator()
     name = await declared(link)
     await client.until(lambda: sender.credit > 0)
-    descriptions.are_there.clear()
+    gate.hold()
     sender.put(keyed("before"), state=TransactionalState(name))
     ending = link.put(discharge(name))
     after = sender.put(keyed("after"), state=TransactionalState(name))
     again = link.put(discharge(name))
     assert (await again).error.condition == c.UNKNOWN_TRANSACTION
-    assert await answered_once_there(descriptions, client, ending) == Accepted()
+    assert await answered_once_there(gate, client, ending) == Accepted()
     outcome = await after
     assert outcome.txn_id == name
     assert outcome.outcome.error.condition == c.UNKNOWN_TRANSACTION
@@ -489,16 +461,16 @@ async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
     """Also one that waits for what came before its discharge. It takes the time that transactions may last here."""
     settings = GatewaySettings(transactions=TransactionLimits(seconds=0.3))
     async with Gateway(namespace.connection_string, settings) as gateway:
-        descriptions = Descriptions(gateway, monkeypatch)
+        gate = Gate(gateway, monkeypatch)
         async with AmqpClient(await gateway.listen("127.0.0.1", 0)) as client:
             sender, link = await client.sender("q"), await client.coordinator()
             await client.until(lambda: sender.credit > 0)
             name = await declared(link)
-            descriptions.are_there.clear()
+            gate.hold()
             late = sender.put(keyed("late"), state=TransactionalState(name))
             ended = await link.send(discharge(name))
             assert ended.error.condition == c.TRANSACTION_TIMEOUT
-            descriptions.are_there.set()
+            gate.release()
             assert isinstance((await late).outcome, Rejected)
             name = await declared(link)
             (peer,) = gateway.peers

@@ -7,7 +7,7 @@ import logging
 import sys
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import ioctl
 from socket import SO_SNDBUF, SOL_SOCKET
 from termios import TIOCOUTQ
@@ -161,7 +161,7 @@ class Peer(asyncio.BufferedProtocol):
         self._unread: asyncio.TimerHandle | None = None
         self._right: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
-        self._ends_are_read = asyncio.Event()
+        self._has_ended = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self.is_ending = False
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -220,8 +220,7 @@ class Peer(asyncio.BufferedProtocol):
             self.engine.holds -= 1
             if self.engine.is_held and not self.engine.holds:
                 self._receive(b"")
-            if not self.engine.is_held:
-                self._ends_are_read.set()
+            self._has_ended.set()
 
     @property
     def holds_ends(self) -> bool:
@@ -231,8 +230,14 @@ class Peer(asyncio.BufferedProtocol):
     async def until_ends_are_read(self) -> None:
         """Wait until no end is held back."""
         while self.engine.is_held and not self.is_lost:
-            self._ends_are_read.clear()
-            await self._ends_are_read.wait()
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
+    async def _until_idle(self) -> None:
+        """Wait until the client waits for nothing that is under way, or is gone."""
+        while (self._work or self.engine.holds) and not self.is_lost:
+            self._has_ended.clear()
+            await self._has_ended.wait()
 
     @property
     def is_open(self) -> bool:
@@ -264,7 +269,7 @@ class Peer(asyncio.BufferedProtocol):
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
         self.is_lost = True
-        self._ends_are_read.set()
+        self._has_ended.set()
         self.transactions.lose()
         self.engine.lose()
         self.start(self._let_go())
@@ -594,13 +599,17 @@ class Peer(asyncio.BufferedProtocol):
         task.add_done_callback(self._ended)
         if is_work:
             self._work.add(task)
-            task.add_done_callback(self._work.discard)
+            task.add_done_callback(self._work_ended)
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             LOGGER.error("unexpected error peer=%s", self.name, exc_info=error)
+
+    def _work_ended(self, task: asyncio.Task[None]) -> None:
+        self._work.discard(task)
+        self._has_ended.set()
 
     async def _let_go(self) -> None:
         """Let go of everything that the connection had."""
@@ -627,9 +636,8 @@ class Peer(asyncio.BufferedProtocol):
         self.is_ending = True
         self._pause("end of the gateway")
         # Answers to what is under way come before the end: a client would do it again.
-        deadline = self._loop.time() + WORK_WITHIN
-        while (self._work or self.engine.holds) and (left := deadline - self._loop.time()) > 0 and not self.is_lost:
-            await asyncio.wait(self._work or {asyncio.ensure_future(asyncio.sleep(0.01))}, timeout=left)
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._until_idle(), WORK_WITHIN)
         self._go_on("end of the gateway")
         # No link is detached before: some clients take that for the end of the link, and would not attach it again.
         self.engine.close(AmqpError(CONNECTION_FORCED, "the gateway is stopped: connect again"))
