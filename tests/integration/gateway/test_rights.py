@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +24,7 @@ from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
-from kafkabus_mapping.amqp.types import Symbol
+from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.secret import Secret
 from tests import amqp_client
 from tests.amqp_client import AmqpClient, Link, LinkError
@@ -195,6 +196,49 @@ async def test_a_refused_operation_does_nothing(port: int, client: AmqpClient) -
     async with AmqpClient(port) as other:
         await put(other, signed("q", "listen"))
         assert await received(await other.receiver("q")) == b"secret"
+
+
+SCHEDULED = message(
+    message_annotations={Symbol("x-opt-scheduled-enqueue-time"): datetime(9999, 1, 1, tzinfo=timezone.utc)}
+)
+
+
+@pytest.mark.parametrize("sub_queue", ["$deadletterqueue", "$Transfer/$DeadLetterQueue"])
+@pytest.mark.parametrize(
+    ("operation", "entity", "body"),
+    [
+        ("schedule-message", "q", {"messages": [{"message": SCHEDULED}]}),
+        ("cancel-scheduled-message", "q", {"sequence-numbers": Array([1])}),
+        ("get-message-sessions", "s", {"last-updated-time": datetime.max.replace(tzinfo=timezone.utc)}),
+        ("enumerate-rules", "t/Subscriptions/all", {}),
+        (
+            "add-rule",
+            "t/Subscriptions/all",
+            {"rule-name": "new", "rule-description": {"sql-filter": {"expression": "1=1"}}},
+        ),
+        ("remove-rule", "t/Subscriptions/all", {"rule-name": "$Default"}),
+    ],
+)
+async def test_what_a_dead_letter_queue_has_not_is_not_its_entitys(
+    port: int, operation: str, entity: str, body: Any, sub_queue: str
+) -> None:
+    """A right may be for the dead-letter queue alone."""
+    async with plain(port, "root", KEY) as client:
+        options = {"operation": f"com.microsoft:{operation}"}
+        refused = await client.ask(f"{entity}/{sub_queue}/$management", body, options)
+        told = refused.application_properties
+        assert (told["statusCode"], told["errorCondition"]) == (400, c.NOT_ALLOWED), told
+        with pytest.raises(LinkError):
+            await client.sender(f"{entity}/{sub_queue}", 3)
+        # Nothing was done: the entity takes the same request.
+        if operation == "schedule-message":
+            peeked = await client.ask(
+                "q/$management", {"message-count": Int(9)}, {"operation": "com.microsoft:peek-message"}
+            )
+            assert peeked.application_properties["statusCode"] == 204
+        elif operation != "cancel-scheduled-message":
+            done = await client.ask(f"{entity}/$management", body, options, base=110)
+            assert done.application_properties["statusCode"] in {200, 204}
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
@@ -248,7 +249,13 @@ class Gateway:
     # The namespace.
 
     def sender(self, path: EntityPath) -> ServiceBusSender:
-        """Return a sender to a queue or topic."""
+        """Return a sender to a queue or topic.
+
+        Raises:
+            AmqpError: It is neither.
+        """
+        if path.is_dead_letter or SUBSCRIPTIONS in path.name:
+            raise AmqpError(NOT_ALLOWED, f"nothing can be sent to {path}: send to a queue or a topic")
         return self.client.get_queue_sender(path.name)
 
     def receiver(
@@ -303,7 +310,13 @@ class Gateway:
         return self.client._connections()
 
     def sessions(self, path: EntityPath, updated_after: datetime | None) -> AsyncIterator[str]:
-        """Yield the ids of an entity's sessions."""
+        """Yield the ids of an entity's sessions.
+
+        Raises:
+            AmqpError: It is a dead-letter queue, which has none.
+        """
+        if path.is_dead_letter:
+            raise AmqpError(NOT_ALLOWED, f"{path} has no sessions: ask for those of {path.name}")
         topic, separator, subscription = path.name.partition(SUBSCRIPTIONS)
         if separator:
             return aiter(self.client.list_subscription_sessions(topic, subscription, state_updated_after=updated_after))

@@ -359,7 +359,7 @@ class ManagementNode(RequestNode):
 
     def _subscription(self) -> tuple[str, str]:
         topic, separator, subscription = self._path.name.partition(SUBSCRIPTIONS)
-        if not separator:
+        if not separator or self._path.is_dead_letter:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} is no subscription: it has no rules")
         return topic, subscription
 

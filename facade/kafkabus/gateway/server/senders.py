@@ -21,7 +21,6 @@ from kafkabus.aio import ServiceBusSender
 from kafkabus.gateway.amqp.conditions import (
     INTERNAL_ERROR,
     MESSAGE_SIZE_EXCEEDED,
-    NOT_ALLOWED,
     NOT_IMPLEMENTED,
     AmqpError,
 )
@@ -33,7 +32,7 @@ from kafkabus.gateway.server.messages import incoming
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.types import Symbol, ULong
-from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
+from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
@@ -97,15 +96,13 @@ class SenderNode(BaseNode):
             ServiceBusError: There is none.
             AmqpError: Nothing can be sent there.
         """
-        if self._path.is_dead_letter or SUBSCRIPTIONS in self._path.name:
-            raise AmqpError(NOT_ALLOWED, f"nothing can be sent to {self._path}: send to a queue or a topic")
+        self._sender = self.peer.gateway.sender(self._path)
         if SEND_VIA in fields_of(self.link.attach.properties):
             raise AmqpError(
                 NOT_IMPLEMENTED,
                 f"{SEND_VIA}: no message goes to another entity by way of {self._path}; send to that entity, as a "
                 "transaction spans all entities of the namespace",
             )
-        self._sender = self.peer.gateway.sender(self._path)
         await self._sender.__aenter__()
         self._most = await self.peer.gateway.max_message_bytes(self._path)
         self.link.accept(max_message_size=self._most, properties={BATCH_LIMIT: ULong(self._most)})
