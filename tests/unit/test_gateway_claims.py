@@ -7,13 +7,15 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from unittest.mock import patch
 from urllib.parse import quote, quote_plus
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus.gateway import attempts
+from kafkabus.gateway import attempts, claims
+from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.attempts import FailedAttempts
 from kafkabus.gateway.claims import (
     Claim,
@@ -26,6 +28,7 @@ from kafkabus.gateway.claims import (
     claim_of,
 )
 from kafkabus.gateway.scopes import LONGEST_AUDIENCE, ScopeError, covers, scope_of_audience, scope_of_path
+from kafkabus.gateway.server import claims as client_claims
 from kafkabus_mapping.secret import Secret
 from tests.signatures import signature
 
@@ -516,3 +519,66 @@ def test_no_key_is_shown() -> None:
     shown = repr(policies()._policies) + repr(Signature.parse(token()))
     assert KEY not in shown
     assert "signature=" not in shown
+
+
+# The claims of one client.
+
+
+SCOPES = ["", "q", "q/x", "q/x/y", "other"]
+
+
+@given(
+    puts=st.lists(
+        st.tuples(st.sampled_from(SCOPES), st.sampled_from(SCOPES), st.sampled_from(list(Right)), st.integers(1, 9)),
+        max_size=12,
+    ),
+    path=st.sampled_from([None, "q", "Q/x", "q/x/y/z", "other", "else"]),
+    right=st.sampled_from(list(Right)),
+    later=st.integers(0, 10),
+)
+def test_a_client_may_do_what_one_of_its_claims_allows(
+    puts: list[tuple[str, str, Right, int]], path: str | None, right: Right, later: int
+) -> None:
+    """A claim replaces the one for its audience; which of them allows something does not matter."""
+    known = Policies([Policy(one.value, (Secret(KEY),), claims.IMPLIED[one]) for one in Right])
+    held, expected = client_claims.Claims(known, lambda: None), dict[str, Claim]()
+    held.close()  # No alarms.
+    with patch.object(client_claims.time, "time", lambda: NOW):
+        for audience, scope, granted, lasts in puts:
+            text = token(f"sb://host/{scope}", name=granted.value, expires=str(int(NOW) + lasts))
+            held.put(f"sb://host/{audience}", text)
+            expected[audience] = Claim(granted.value, claims.IMPLIED[granted], scope, int(NOW) + lasts)
+    assert held.kept_bytes == sum(len(audience) + client_claims.CLAIM_BYTES for audience in expected)
+    now = NOW + later
+
+    def allows(claim: Claim) -> bool:
+        try:
+            claim.require(path, now, right)
+        except UnauthorizedError:
+            return False
+        return True
+
+    with patch.object(client_claims.time, "time", lambda: now):
+        if any(map(allows, expected.values())):
+            held.check(path, right)
+        else:
+            with pytest.raises(AmqpError):
+                held.check(path, right)
+
+
+def test_many_claims_do_not_make_a_check_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client may put thousands, and have thousands of links checked after each."""
+    held = client_claims.Claims(policies(Right.SEND), lambda: None)
+    held.close()
+    monkeypatch.setattr(client_claims.time, "time", lambda: NOW)
+    text = token("sb://host/q/only")
+    for number in range(1_000):
+        held.put(f"sb://host/{number}", text)
+    asked: list[str | None] = []
+    require = Claim.require
+    monkeypatch.setattr(Claim, "require", lambda self, path, *given: (asked.append(path), require(self, path, *given)))
+    held.check("q/only", Right.SEND)
+    for path, right in (("q", Right.SEND), ("q/only", Right.LISTEN)):
+        with pytest.raises(AmqpError, match="the token is for 'q/only'" if path == "q" else "Listen claim is required"):
+            held.check(path, right)
+    assert len(asked) == 2

@@ -39,26 +39,26 @@ class Budget(Generic[H]):
         self._kept: dict[str, dict[H, tuple[int, int]]] = {}
         self._sums: dict[str, int] = {}
 
-    def note(self, holder: H, size: int, unread: int = 0) -> None:
+    def note(self, holder: H, size: int, shared: int = 0) -> None:
         """Note how many bytes a client makes the gateway keep now.
 
         Args:
             holder: The client.
             size: The bytes that count for its address as well.
-            unread: The bytes that were sent to it and that it has not read yet. They count in total alone: any receiver whose
-                application is slow has some, and many receivers may have one address.
+            shared: The bytes that count in total alone: what was sent to it and it has not read yet, its links and its claims.
+                Any client that works has some, and many clients may have one address.
         """
         kept = self._kept.setdefault(holder.network, {})
-        before, before_unread = kept.get(holder, (0, 0))
-        if size or unread:
-            kept[holder] = size, unread
+        before, before_shared = kept.get(holder, (0, 0))
+        if size or shared:
+            kept[holder] = size, shared
         else:
             kept.pop(holder, None)
-        self.bytes += size + unread - before - before_unread
+        self.bytes += size + shared - before - before_shared
         self._sums[holder.network] = self._sums.get(holder.network, 0) + size - before
         if not kept:
             del self._kept[holder.network], self._sums[holder.network]
-        if size > before or unread > before_unread:
+        if size > before or shared > before_shared:
             self._keep_to_it(holder.network)
 
     def _keep_to_it(self, network: str) -> None:

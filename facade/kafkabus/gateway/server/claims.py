@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable
 from typing import Final
 
 from kafkabus.gateway.amqp.conditions import UNAUTHORIZED_ACCESS, AmqpError
@@ -23,6 +24,42 @@ MOST_CHARACTERS: Final = 1_000_000
 """The most characters that the audiences of a client have together."""
 
 
+CLAIM_BYTES: Final = 500
+"""About how many bytes the gateway keeps for a claim beside its audience."""
+
+
+class _Group:
+    """Claims by their audiences, of which any may allow something: a client may have thousands."""
+
+    __slots__ = ("_claims", "_ends")
+
+    def __init__(self) -> None:
+        self._claims: dict[str, Claim] = {}
+        self._ends: dict[Right, float] | None = None
+
+    def __len__(self) -> int:
+        return len(self._claims)
+
+    def add(self, audience: str, claim: Claim) -> None:
+        """Add a claim."""
+        self._claims[audience] = claim
+        self._ends = None
+
+    def remove(self, audience: str) -> None:
+        """Remove a claim."""
+        del self._claims[audience]
+        self._ends = None
+
+    def grants(self, now: float, rights: tuple[Right, ...]) -> bool:
+        """Return whether a claim that has not ended grants one of some rights."""
+        if self._ends is None:
+            self._ends = {}
+            for claim in self._claims.values():
+                for right in claim.rights:
+                    self._ends[right] = max(claim.expires_at, self._ends.get(right, 0.0))
+        return any(now < self._ends.get(right, 0.0) for right in rights)
+
+
 class Claims:
     """The claims of a client.
 
@@ -35,6 +72,9 @@ class Claims:
         self._policies = policies
         self._on_change = on_change
         self._claims: dict[str, Claim] = {}
+        # By the scopes that they open; those of None are all.
+        self._groups: defaultdict[str | None, _Group] = defaultdict(_Group)
+        self._characters = 0
         self._login: tuple[Claim, ...] = ()
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
@@ -73,11 +113,13 @@ class Claims:
             raise UnauthorizedError(f"name: {error}") from error
         if len(self._claims) >= MOST_CLAIMS and scope not in self._claims:
             raise UnauthorizedError(f"a connection has at most {MOST_CLAIMS} claims")
-        if scope not in self._claims and len(scope) + sum(map(len, self._claims)) > MOST_CHARACTERS:
+        if scope not in self._claims and len(scope) + self._characters > MOST_CHARACTERS:
             raise UnauthorizedError(f"the audiences of a connection have at most {MOST_CHARACTERS} characters together")
         before = self._claims.get(scope)
-        self._claims[scope] = claim
-        self._set_alarm()
+        if before is not None:
+            self._remove(scope)
+        self._add(scope, claim)
+        self._set_alarm(claim.expires_at)
         if before is not None and not _includes(claim, before):
             self._on_change()
 
@@ -85,6 +127,11 @@ class Claims:
     def has_any(self) -> bool:
         """Whether the client has a claim, or needs none."""
         return self._policies is None or bool(self._claims or self._login)
+
+    @property
+    def kept_bytes(self) -> int:
+        """About how many bytes the gateway keeps for the client's claims."""
+        return self._characters + CLAIM_BYTES * len(self._claims)
 
     def check(self, path: str | None, *rights: Right) -> None:
         """Check that the client may do something now.
@@ -98,27 +145,41 @@ class Claims:
         """
         if self._policies is None:
             return
-        now, problem = time.time(), ""
-        for claim in self._nearest_first(path):
-            refusal = _refusal(claim, path, now, rights)
-            if refusal is None:
-                return
-            problem = problem or refusal
+        now = time.time()
+        if any(_refusal(claim, path, now, rights) is None for claim in self._login):
+            return
+        scopes = [None] if path is None else _scopes_over(path)
+        if any(scope in self._groups and self._groups[scope].grants(now, rights) for scope in scopes):
+            return
+        nearest = self._nearest(path)
         raise AmqpError(
             UNAUTHORIZED_ACCESS,
-            problem
+            (nearest and _refusal(nearest, path, now, rights))
             or f"no claim was put for {path or 'any entity'!r}: put a token to $cbs first, or log in by SASL PLAIN",
         )
 
-    def _nearest_first(self, path: str | None) -> Iterator[Claim]:
-        """Yield the claims, first those whose audience is that of a path; some of them twice."""
-        yield from self._login
-        audience = "" if path is None else scope_of_path(path)
-        while audience:
+    def _nearest(self, path: str | None) -> Claim | None:
+        """Return the claim of which a refusal tells: that of the login, or that whose audience is nearest to a path."""
+        if self._login:
+            return self._login[0]
+        for audience in [] if path is None else _scopes_over(path):
             if audience in self._claims:
-                yield self._claims[audience]
-            audience = audience.rpartition("/")[0]
-        yield from self._claims.values()
+                return self._claims[audience]
+        return next(iter(self._claims.values()), None)
+
+    def _add(self, audience: str, claim: Claim) -> None:
+        self._claims[audience] = claim
+        self._characters += len(audience)
+        for scope in (claim.scope, None):
+            self._groups[scope].add(audience, claim)
+
+    def _remove(self, audience: str) -> None:
+        claim = self._claims.pop(audience)
+        self._characters -= len(audience)
+        for scope in (claim.scope, None):
+            self._groups[scope].remove(audience)
+            if not self._groups[scope]:
+                del self._groups[scope]
 
     def close(self) -> None:
         """Look at the claims no more; those that are put from now on, too, are not looked at."""
@@ -128,16 +189,21 @@ class Claims:
     def _cancel_alarm(self) -> None:
         if self._alarm is not None:
             self._alarm.cancel()
+            self._alarm = None
 
-    def _set_alarm(self) -> None:
-        self._cancel_alarm()
+    def _set_alarm(self, end: float) -> None:
+        """Look at the claims when one ends, or earlier."""
         if self._is_closed:
             return
-        left = min((claim.expires_at for claim in self._claims.values()), default=0.0) - time.time()
-        self._alarm = asyncio.get_running_loop().call_later(min(max(left, 0.0), LONGEST_TIMER), self._look)
+        loop = asyncio.get_running_loop()
+        when = loop.time() + min(max(end - time.time(), 0.0), LONGEST_TIMER)
+        if self._alarm is None or when < self._alarm.when():
+            self._cancel_alarm()
+            self._alarm = loop.call_at(when, self._look)
 
     def _look(self) -> None:
         """Forget the claims that have ended."""
+        self._alarm = None
         now = time.time()
         ended = [audience for audience, claim in self._claims.items() if claim.expires_at <= now]
         try:
@@ -145,9 +211,18 @@ class Claims:
                 self._on_change()
         finally:
             for audience in ended:
-                del self._claims[audience]
+                self._remove(audience)
             if self._claims:
-                self._set_alarm()
+                self._set_alarm(min(claim.expires_at for claim in self._claims.values()))
+
+
+def _scopes_over(path: str) -> list[str]:
+    """Return the scopes that cover a path, the nearest first; the last one is that of the whole namespace."""
+    scope, found = scope_of_path(path), []
+    while scope:
+        found.append(scope)
+        scope = scope.rpartition("/")[0]
+    return [*found, ""]
 
 
 def _includes(claim: Claim, other: Claim) -> bool:

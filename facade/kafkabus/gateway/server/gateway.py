@@ -59,7 +59,8 @@ class GatewaySettings:
         held_bytes: How many bytes of a client may wait to be stored before no more are read.
         all_held_bytes: How many bytes of all clients may wait to be stored before less is read of each.
         kept_bytes: How many bytes all clients may make the gateway keep: of messages that they have begun, of answers that
-            they do not take, of links. The client that has the most at the address that has the most is ended for others.
+            they do not take, of links and claims. The client that has the most at the address that has the most is ended for
+            others.
         address_bytes: How many of these bytes the clients of one address may have.
         policies: The policies that clients' tokens are checked against; None: they are carried, and not checked.
         transactions: Bounds of a client's transactions.

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import sys
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import ioctl
 from socket import SO_SNDBUF, SOL_SOCKET
@@ -62,6 +62,10 @@ RIGHT_WITHIN = 30.0
 """How long, in seconds, a client may be connected without a right, if policies give rights."""
 SCARCE_BYTES = 1024 * 1024
 """How many bytes of a client may wait to be stored while those of all clients are too many."""
+LINK_BYTES = 6_000
+"""About how many bytes the gateway keeps for a link."""
+CHECKED_AT_ONCE = 500
+"""The claims of how many links are checked before other clients have their turn."""
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
 WORK_WITHIN = 3.0
@@ -349,14 +353,21 @@ class Peer(asyncio.BufferedProtocol):
         """Count what the client makes the gateway keep."""
         transport = self._transport
         if transport is not None and not (self._is_cut or transport.is_closing() or self.engine.is_closing):
+            lasting = self.claims.kept_bytes + LINK_BYTES * (len(self.nodes) + len(self._opening))
             unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
-            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, unread)
+            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, lasting + unread)
 
     def end_for_bytes(self) -> None:
         """Close the connection: the client makes the gateway keep too much."""
-        LOGGER.warning("keeps_too_much peer=%s bytes=%d", self.name, self.engine.kept_bytes + self.answer_bytes)
+        LOGGER.warning(
+            "keeps_too_much peer=%s bytes=%d links=%d",
+            self.name,
+            self.engine.kept_bytes + self.answer_bytes,
+            len(self.nodes),
+        )
         self._cut(
-            "the client makes the gateway keep too many bytes: it does not read answers, or does not end messages that it began"
+            "the client makes the gateway keep too many bytes: it does not read answers, does not end messages that it began, "
+            "or has many links and claims"
         )
 
     def end_without_right(self) -> None:
@@ -566,8 +577,14 @@ class Peer(asyncio.BufferedProtocol):
 
     def _check_claims(self) -> None:
         """Detach the links that no claim allows any more."""
-        for link, node in list(self.nodes.items()):
-            self._check_claim(link, node)
+        self._check_claims_of(list(self.nodes.items()))
+
+    def _check_claims_of(self, links: Sequence[tuple[Link, Node]]) -> None:
+        for link, node in links[:CHECKED_AT_ONCE]:
+            if link in self.nodes:
+                self._check_claim(link, node)
+        if len(links) > CHECKED_AT_ONCE:
+            self._loop.call_soon(self._check_claims_of, links[CHECKED_AT_ONCE:])
 
     def _check_claim(self, link: Link, node: Node) -> bool:
         """Return whether a claim allows a link; detach it if none does."""

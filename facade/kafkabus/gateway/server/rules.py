@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from kafkabus._core.amqp_encoding import plain_value
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
@@ -15,6 +15,7 @@ from kafkabus.management import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
+from kafkabus_mapping.amqp.carrying import nearest_value
 from kafkabus_mapping.amqp.types import Described, Int, ULong
 
 RULE: Final = ULong(0x13700000004)
@@ -35,10 +36,11 @@ _TRUE, _FALSE = TrueRuleFilter().sql_expression, FalseRuleFilter().sql_expressio
 
 
 def described_rule(rule: RuleProperties) -> Described:
-    """Return a rule as answers hold it."""
+    """Return a rule as answers hold it; values that AMQP cannot carry as the nearest ones that it can."""
     expression = None if rule.action is None else rule.action.sql_expression
     action = Described(EMPTY_ACTION, []) if expression is None else Described(SQL_ACTION, [expression, LEVEL])
-    return Described(RULE, [_described_filter(rule.filter), action, rule.name, rule.created_at_utc])
+    described = Described(RULE, [_described_filter(rule.filter), action, rule.name, rule.created_at_utc])
+    return cast("Described", nearest_value(described))
 
 
 def _described_filter(given: SqlRuleFilter | CorrelationRuleFilter) -> Described:
