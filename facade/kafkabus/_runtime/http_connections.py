@@ -14,9 +14,12 @@ from typing_extensions import override
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from kafkabus._runtime.networks import network_of
+from kafkabus._runtime.turns import Turns
 
 TLS_WITHIN = 10.0
 """Within how many seconds a client has to agree on TLS; its connection is counted only then."""
+PIECE = 1_024
+"""How many bytes are read before it is seen whether it is the turn of others."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +31,7 @@ class ConnectionLimits:
     Attributes:
         total: The most connections.
         by_address: The most connections from one address.
+        rest_within: Within how many seconds of its answer the body of a request has to end.
         head_within: Within how many seconds of its connection, or of its first byte, the head of a request has to be there.
         read_within: Within how many seconds a client has to read an answer for which the socket has no room.
         longest: After how many seconds a connection ends, whatever its client does; None: never.
@@ -36,6 +40,7 @@ class ConnectionLimits:
     total: int = 576
     by_address: int = 288
     head_within: float = 10.0
+    rest_within: float = 2.0
     read_within: float = 30.0
     longest: float | None = None
 
@@ -48,10 +53,12 @@ class OpenConnections:
 
     Attributes:
         limits: Their bounds.
+        turns: The turns in which requests are read.
     """
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
+        self.turns = Turns()
         # By address, each the oldest first.
         self._open: dict[str, dict[HttpConnection, None]] = {}
 
@@ -96,6 +103,7 @@ class HttpConnection(H11Protocol):
     def __init__(self, *args: Any, connections: OpenConnections, **options: Any) -> None:
         super().__init__(*args, **options)
         self._open = connections
+        self._unread = bytearray()
         self._timers: dict[str, asyncio.TimerHandle] = {}
 
     @property
@@ -121,9 +129,35 @@ class HttpConnection(H11Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read a request."""
-        super().data_received(data)
+        """Read a request, as far as it is this client's turn: its chunks may have a byte each."""
+        self._unread += data
+        self._open.turns.begin(self)
+
+    def step(self) -> bool:
+        """Read a piece of what came; return whether there was one."""
+        if not self._unread or self.transport.is_closing():
+            return False
+        piece = bytes(self._unread[:PIECE])
+        del self._unread[:PIECE]
+        super().data_received(piece)
         self._await_head()
+        return True
+
+    def end_turn(self, *, is_through: bool) -> None:
+        """Receive no more before what came was read."""
+        if self.transport.is_closing():
+            self._unread.clear()
+        elif not is_through:
+            self.transport.pause_reading()
+        elif not self.flow.read_paused:
+            self.transport.resume_reading()
+
+    @override
+    def on_response_complete(self) -> None:
+        """Take the next request; the body of this one has to end soon."""
+        super().on_response_complete()
+        if self.conn.their_state is h11.SEND_BODY:
+            self._end_after("rest", self._open.limits.rest_within)
 
     @override
     def pause_writing(self) -> None:
@@ -147,12 +181,15 @@ class HttpConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
         self._open.discard(self)
+        self._open.turns.leave(self)
         for timer in self._timers.values():
             timer.cancel()
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
         """Begin to wait for the head of a request, go on waiting, or end that if it came."""
+        if self.conn.their_state is not h11.SEND_BODY:
+            self._cancel("rest")
         if self.conn.their_state is not h11.IDLE:
             self._cancel("head")
         elif "head" not in self._timers:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kafkabus_mapping.amqp.types import (
+    MOST_VALUES,
     AmqpDecodeError,
     Described,
     Milliseconds,
@@ -113,8 +114,12 @@ class Sections:
     footer: dict[Any, Any] = field(default_factory=dict[Any, Any])
 
 
-def decode_sections(message: bytes) -> Sections:
+def decode_sections(message: bytes, most_values: int = MOST_VALUES) -> Sections:
     """Return the sections of an encoded message; the bytes may come from any producer and need not be valid.
+
+    Args:
+        message: The bytes.
+        most_values: The most elements of all lists, maps and arrays of a section together.
 
     Raises:
         AmqpDecodeError: The bytes are not an AMQP message; the error says at which byte, and why.
@@ -125,9 +130,9 @@ def decode_sections(message: bytes) -> Sections:
         if message.startswith(_NUMERIC, begins) and begins + 3 < len(message):
             # The usual descriptor, one byte: most of the time would go into reading it as a value.
             descriptor: Any = message[begins + 2]
-            content, at = decode(message, begins + 3)
+            content, at = decode(message, begins + 3, most_values)
         else:
-            section, at = decode(message, begins)
+            section, at = decode(message, begins, most_values)
             if not isinstance(section, Described):
                 raise AmqpDecodeError(f"at byte {begins}: a section is a described value")
             descriptor, content = section

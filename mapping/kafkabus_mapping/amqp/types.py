@@ -15,6 +15,8 @@ from typing import Any, Final, NamedTuple
 
 DEEPEST = 64
 """The maximum depth of nested values; the same as in Azure's SDK for Python."""
+MOST_VALUES: Final = 1 << 32
+"""The maximum number of elements unless another one is given."""
 MOST_WITHOUT_BYTES = 65_536
 """The maximum number of zero-byte elements in all arrays of a value together; the size of the data does not bound them."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -115,17 +117,19 @@ class _Reader:
         data: The bytes.
         at: Index of the first byte to read.
         end: Index behind the last byte to read.
+        most: The most elements of all compound values together.
     """
 
-    __slots__ = ("at", "data", "depth", "end", "numbers_as_keys", "room")
+    __slots__ = ("at", "data", "depth", "end", "left", "most", "numbers_as_keys", "room")
 
-    def __init__(self, data: bytes, at: int, end: int) -> None:
+    def __init__(self, data: bytes, at: int, end: int, most: int) -> None:
         self.data = data
         self.at = at
         self.end = end
         self.depth = 0
         self.room = MOST_WITHOUT_BYTES
         self.numbers_as_keys = 0
+        self.most = self.left = most
 
     def value(self) -> Any:
         return self.content(self.code())
@@ -201,6 +205,9 @@ class _Reader:
         if end > self.end:
             raise AmqpDecodeError(f"at byte {at}: of {size} bytes there are {self.end - self.at}")
         (count,) = self.numbers(form)
+        self.left -= count
+        if self.left < 0:
+            raise AmqpDecodeError(f"at byte {at}: there are more than {self.most} elements of lists, maps and arrays")
         return count, end
 
     def ended(self, at: int, end: int) -> None:
@@ -325,12 +332,13 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
 """Functions that read the content of a value, by the code of its type."""
 
 
-def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
+def decode(data: bytes, at: int = 0, most_values: int = MOST_VALUES) -> tuple[Any, int]:
     """Decode the value that begins at a byte.
 
     Args:
         data: The bytes; those behind the value are ignored.
         at: Index of the value's first byte.
+        most_values: The most elements of all lists, maps and arrays together; each takes about a microsecond.
 
     Returns:
         The value, and the index behind its last byte.
@@ -338,7 +346,7 @@ def decode(data: bytes, at: int = 0) -> tuple[Any, int]:
     Raises:
         AmqpDecodeError: The bytes there are not an AMQP value.
     """
-    reader = _Reader(data, at, len(data))
+    reader = _Reader(data, at, len(data), most_values)
     return reader.value(), reader.at
 
 

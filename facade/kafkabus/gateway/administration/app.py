@@ -222,7 +222,7 @@ async def _list(
     skip, top = _number(request, "$skip", 0), min(_number(request, "$top", PAGE), PAGE)
     entries, more = await namespace.list(resource, skip, top)
     path = path_of(resource)
-    following = _url(request, path, {"$skip": str(skip + top), "$top": str(top)}) if more else None
+    following = _url(request, path, {"$skip": str(skip + top), "$top": str(top)}) if more and top else None
     page = feed_document(path.rpartition("/")[2], _url(request, path), entries, following)
     return Response(page, media_type=_FEED_TYPE)
 

@@ -164,4 +164,5 @@ def _entry(entry: Entry, into: Element) -> Element:
 
 def _document(root: Element) -> bytes:
     document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
-    return document
+    # Every reader takes a carriage return that stands there as it is for the end of a line; none is written but those of texts.
+    return document.replace(b"\r", b"&#13;")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from kafkabus.gateway.amqp.conditions import (
     FRAMING_ERROR,
@@ -100,6 +100,8 @@ class Connection:
         mechanism: The mechanism by which the peer logged in; None without SASL.
         waiting_bytes: The bytes of frames that wait until the peer's sessions take more.
         attach_bytes: The bytes in which the links that are attached were asked for.
+        links: How many links there are, of all sessions.
+        unsettled: How many deliveries that were sent are not settled, of all sessions.
         unanswered: How many links were detached of which the peer has not said that it knows.
         frame_bytes: The size of the frame that is handled.
     """
@@ -118,6 +120,7 @@ class Connection:
         self.holds = 0
         self._held: Frame | None = None
         self.partial_bytes = self.waiting_bytes = self.attach_bytes = self.unanswered = self.frame_bytes = 0
+        self.links = self.unsettled = 0
         self._container_id = container_id
         self._mechanisms = tuple(mechanisms)
         self._log_in = log_in
@@ -125,6 +128,7 @@ class Connection:
         # All frames before the connection is open are short.
         self._reader = FrameReader(SMALLEST_MAX_FRAME * 8)
         self._output: list[bytes] = []
+        self._sent: list[Any] = []
         # The peer may say more on a channel before it hears, or after it said, that the session is over.
         self._ended: set[int] = set()
         self._peer_frame_bytes = SMALLEST_MAX_FRAME
@@ -161,9 +165,10 @@ class Connection:
         )
 
     def lose(self) -> None:
-        """Forget the messages of which not all frames came: the connection is lost."""
+        """Forget the messages of which not all frames came, or were sent: the connection is lost."""
         self._reader.clear()
         for session in self.sessions.values():
+            session._give_up_waiting()
             for link in session.links.values():
                 link._let_go()
 
@@ -181,20 +186,35 @@ class Connection:
         self._output.clear()
         return output
 
+    def take_sent(self) -> list[Any]:
+        """Return the contents of settled deliveries that are in the output as a whole, and forget them."""
+        sent, self._sent = self._sent, []
+        return sent
+
     def receive(self, data: bytes | memoryview) -> Iterator[Event]:
         """Take bytes that came; yield what the peer did, each before its next step is looked at.
 
         An error of the peer closes the connection.
         """
-        self._reader.feed(data)
-        while not self.is_closed:
-            try:
-                events = self._by_phase[self._phase]()
-            except AmqpError as error:
-                events = self._fail(error)
-            if events is None:
-                return
+        self.feed(data)
+        while (events := self.step()) is not None:
             yield from events
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Take bytes that came, for ``step``."""
+        self._reader.feed(data)
+
+    def step(self) -> list[Event] | None:
+        """Look at the next frame; return what the peer did, or None if no frame is there as a whole.
+
+        An error of the peer closes the connection.
+        """
+        if self.is_closed:
+            return None
+        try:
+            return self._by_phase[self._phase]()
+        except AmqpError as error:
+            return self._fail(error)
 
     def _fail(self, error: AmqpError) -> list[Event]:
         if self._phase is _Phase.OPEN:
@@ -353,9 +373,9 @@ class Connection:
     def _drop(self, session: Session) -> list[Event]:
         self.sessions.pop(session.channel, None)
         links = list(session.links.values())
+        session._end()
         for link in links:
             session._forget(link)
-        session._drop_waiting()
         return [LinkDetached(link) for link in links]
 
     def _end(self, session: Session, error: AmqpError | None) -> list[Event]:

@@ -144,7 +144,7 @@ class IncomingDelivery:
     @property
     def is_too_large(self) -> bool:
         """Whether it has more bytes than the limit allows."""
-        return self.size > self.link.session.connection.limits.message_bytes
+        return self.size > self.link.most_bytes
 
     @property
     def kept(self) -> int:

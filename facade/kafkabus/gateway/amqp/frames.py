@@ -18,6 +18,8 @@ SASL_FRAME: Final = 1
 
 SMALLEST_MAX_FRAME: Final = 512
 """The smallest maximum size of frames that a peer may set, in bytes."""
+MOST_VALUES: Final = 4_096
+"""The most elements of all lists, maps and arrays of a performative: a frame of 64 KB may have 60,000, which take 0.1 s."""
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a performative, which keeps a connection alive."""
 
@@ -99,7 +101,7 @@ def _frame(kind: int, channel: int, content: bytes) -> Frame:
     if not content:
         return Frame(kind, channel, None, b"")
     try:
-        value, at = decode(content)
+        value, at = decode(content, most_values=MOST_VALUES)
     except AmqpDecodeError as error:
         raise AmqpError(DECODE_ERROR, f"a frame's performative does not decode: {error}") from error
     performative = decode_composite(value) if isinstance(value, Described) else value

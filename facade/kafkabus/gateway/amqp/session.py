@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -67,6 +68,8 @@ class Link:
         drain: Whether the peer wants its credit used up, or given up.
         unsettled: How many of its deliveries are not settled.
         cut_off: The state of a message of which frames were missing when the link went; None without one.
+        most_bytes: The size of the largest message that is kept of those that come.
+        unsent: The contents of settled deliveries that were not sent as a whole when the link, or the connection, went.
     """
 
     def __init__(self, session: Session, attach: Attach) -> None:
@@ -81,6 +84,9 @@ class Link:
         self.drain = False
         self.unsettled = 0
         self.cut_off: Any = None
+        self.most_bytes = session.connection.limits.message_bytes
+        self.unsent: list[Any] = []
+        self._sent: set[int] = set()
         self._is_answered = False
         self._delivery_count = 0 if self.sends else attach.initial_delivery_count or 0
         self._coming: IncomingDelivery | None = None
@@ -112,7 +118,7 @@ class Link:
                 properties=None if properties is None else dict(properties),
             )
         )
-        self.is_attached = True
+        self.is_attached = self._is_there
 
     def refuse(self, error: AmqpError) -> None:
         """Attach the link to no node, and detach it with an error."""
@@ -136,8 +142,14 @@ class Link:
         self.detach(error)
 
     def _answer(self, attach: Attach) -> None:
-        self.session._write(attach)
-        self._is_answered = True
+        # After the peer has given up, another link may have the handle.
+        if self._is_there:
+            self.session._write(attach)
+            self._is_answered = True
+
+    @property
+    def _is_there(self) -> bool:
+        return self.session.links.get(self.handle) is self
 
     def detach(self, error: AmqpError | None = None) -> None:
         """Detach the link; the peer's answer is not told."""
@@ -220,7 +232,15 @@ class Link:
     def send(
         self, tag: bytes, payload: bytes, *, settled: bool, content: Any = None, state: Composite | None = None
     ) -> OutgoingDelivery | None:
-        """Send a message, and use one credit; return it if the peer has to settle it."""
+        """Send a message, and use one credit; return it if the peer has to settle it.
+
+        Args:
+            tag: Its tag.
+            payload: Its bytes.
+            settled: Whether it is settled.
+            content: The owner's own note; that of a settled message comes back in ``unsent`` or by ``Connection.take_sent``.
+            state: Its state.
+        """
         self.credit -= 1
         self._delivery_count = (self._delivery_count + 1) % _NUMBERS
         return self.session._send(self, tag, payload, settled, content, state)
@@ -250,7 +270,7 @@ class Session:
         links: Its links, by handle.
         is_over: Whether it has ended; nothing more is said in it, as another one may have its channel.
         largest_window: The most frames that the peer has taken at once.
-        awaited_room: The most frames for which a link waits; as long as there is less room, all links are told of more.
+        reserved: How many frames of the peer's window are kept for messages that will be sent.
     """
 
     def __init__(self, connection: Connection, channel: int, begin: Begin) -> None:
@@ -259,18 +279,21 @@ class Session:
         self.links: dict[int, Link] = {}
         self.is_over = False
         self.largest_window = begin.incoming_window
-        self.awaited_room = 1
+        self.reserved = 0
+        # How many frames links wait for the peer to take.
+        self._awaiting: dict[Link, int] = {}
         self._detaching: set[int] = set()
         self._next_incoming = begin.next_outgoing_id
         self._incoming_window = connection.limits.window
         self._next_outgoing = 0
         self._peer_window = begin.incoming_window
         self._next_delivery = 0
-        # Frames with the link that they are for; None for a flow that follows the frames before it.
-        self._waiting: deque[tuple[Link, bytes | None]] = deque()
+        # Frames with the link that they are for, None for a flow that follows the frames before it; and with the content that
+        # they end, if any.
+        self._waiting: deque[tuple[Link, bytes | None, Any]] = deque()
         self._unsettled: dict[int, OutgoingDelivery] = {}
-        # Those of them of which the peer has told no state yet.
-        self._open: dict[int, OutgoingDelivery] = {}
+        # Those of them of which the peer has told no state yet, in their order: numbers that do not go round.
+        self._open: list[int] = []
         self._in_transactions: dict[int, bytes] = {}
         self._sent_settled: deque[tuple[int, int]] = deque(maxlen=_MOST_REMEMBERED)
 
@@ -281,8 +304,20 @@ class Session:
 
     @property
     def room(self) -> int:
-        """How many frames the peer takes now."""
-        return 0 if self._waiting else self._peer_window
+        """How many frames the peer takes now beside those that are reserved."""
+        return 0 if self._waiting else max(0, self._peer_window - self.reserved)
+
+    def await_room(self, link: Link, frames: int) -> None:
+        """Tell a link of it once the peer takes so many frames."""
+        self._awaiting[link] = frames
+
+    def take_ready(self) -> list[Link]:
+        """Return the links for which the peer takes as many frames now as they wait for; they wait no more."""
+        room = self.room
+        ready = [link for link, frames in self._awaiting.items() if frames <= room] if room else []
+        for link in ready:
+            del self._awaiting[link]
+        return ready
 
     def payload_room(self, overhead: int) -> int:
         """Return how many bytes of a message fit into a frame, beside the overhead of its tag and its state."""
@@ -323,10 +358,14 @@ class Session:
             at = last + 1
 
     def _unsettle(self, delivery: OutgoingDelivery) -> bool:
-        self._open.pop(delivery.number, None)
-        if self._unsettled.pop(delivery.number, None) is None:
+        number = delivery.number
+        if self._unsettled.get(number) is not delivery:
             return False
+        del self._unsettled[number]
+        self.connection.unsettled -= 1
         delivery.link.unsettled -= 1
+        delivery.link._sent.discard(number)
+        self._take_open(number, 1)
         return True
 
     def _handle(self, performative: Composite, payload: bytes) -> list[Event]:
@@ -359,9 +398,10 @@ class Session:
             )
         link = Link(self, attach)
         self.links[attach.handle] = link
+        connection.links += 1
         connection.attach_bytes += link.attach_bytes
         self._answered(attach.handle)
-        if sum(len(session.links) for session in connection.sessions.values()) > limits.links:
+        if connection.links > limits.links:
             link.refuse(AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {limits.links} links"))
             return []
         if connection.attach_bytes > limits.attach_bytes:
@@ -401,19 +441,28 @@ class Session:
         return [LinkDetached(link, detach.error)]
 
     def _forget(self, link: Link) -> bool:
-        if self.links.get(link.handle) is not link:
+        if not link._is_there:
             return False
         del self.links[link.handle]
+        self.connection.links -= 1
         self.connection.attach_bytes -= link.attach_bytes
+        self._awaiting.pop(link, None)
         link.is_attached = False
         if link.coming is not None:
             link.cut_off = link.coming.state
         link._let_go()
-        for number in [number for number, one in self._unsettled.items() if one.link is link]:
-            del self._unsettled[number]
-            self._open.pop(number, None)
+        self._forget_sent(link)
         self._forget_waiting(link)
         return True
+
+    def _forget_sent(self, link: Link) -> None:
+        """Forget the deliveries of a link that is gone."""
+        numbers, link._sent = link._sent, set()
+        self.connection.unsettled -= len(numbers)
+        for number in numbers:
+            self._unsettled.pop(number, None)
+        if self._open and numbers:
+            self._open = [number for number in self._open if number % _NUMBERS not in numbers]
 
     def _flow(self, **of_link: Any) -> Flow:
         return Flow(
@@ -427,13 +476,10 @@ class Session:
     def _flowed(self, flow: Flow) -> list[Event]:
         known = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         ahead = (self._next_outgoing - known) % _NUMBERS
-        before = self.room
         self._peer_window = max(0, flow.incoming_window - ahead)
         self.largest_window = max(self.largest_window, self._peer_window)
         self._send_waiting()
-        events: list[Event] = []
-        if before < min(self.room, self.awaited_room):
-            events += [LinkFlowed(link) for link in self.links.values() if link.sends and link.handle != flow.handle]
+        events: list[Event] = [LinkFlowed(link) for link in self.take_ready() if link.handle != flow.handle]
         if flow.handle is None:
             if flow.echo:
                 self._write(self._flow())
@@ -492,11 +538,11 @@ class Session:
 
     def _take_open(self, first: int, count: int) -> list[OutgoingDelivery]:
         """Return the deliveries of some numbers of which the peer has told no state before."""
-        if count > len(self._open):
-            numbers = [number for number in self._open if (number - first) % _NUMBERS < count]
-        else:
-            numbers = [number for step in range(count) if (number := (first + step) % _NUMBERS) in self._open]
-        return [self._open.pop(number) for number in numbers]
+        start = self._next_delivery - (self._next_delivery - first) % _NUMBERS
+        begin, end = bisect_left(self._open, start), bisect_left(self._open, start + count)
+        numbers = self._open[begin:end]
+        del self._open[begin:end]
+        return [found for number in numbers if (found := self._unsettled.get(number % _NUMBERS)) is not None]
 
     def _are_known(self, first: int, count: int, found: Sequence[OutgoingDelivery], state: TransactionalState) -> bool:
         """Return whether all numbers are those of deliveries that the transaction settles, or that were sent settled."""
@@ -526,69 +572,94 @@ class Session:
     def _send(
         self, link: Link, tag: bytes, payload: bytes, settled: bool, content: Any, state: Composite | None
     ) -> OutgoingDelivery | None:
-        number = self._next_delivery
-        self._next_delivery = (number + 1) % _NUMBERS
+        number = self._next_delivery % _NUMBERS
         delivery = None
         if not settled:
-            delivery = self._unsettled[number] = self._open[number] = OutgoingDelivery(link, number, content)
+            delivery = self._unsettled[number] = OutgoingDelivery(link, number, content)
+            self._open.append(self._next_delivery)
+            link._sent.add(number)
             link.unsettled += 1
+            self.connection.unsettled += 1
+            content = None
         else:
             self._note_sent_settled(number)
+        self._next_delivery += 1
         encoded = b"\x40" if state is None else state.encoded()
         room = self.payload_room(len(tag) + len(encoded))
         if len(payload) <= room:
-            self._put(link, _transfer(link.handle, number, tag, settled, encoded, more=False), payload)
+            self._put(link, _transfer(link.handle, number, tag, settled, encoded, more=False), payload, content)
             return delivery
         for at in range(0, len(payload), room):
             more = at + room < len(payload)
-            self._put(link, _transfer(link.handle, number, tag, settled, encoded, more=more), payload[at : at + room])
+            piece = payload[at : at + room]
+            self._put(
+                link,
+                _transfer(link.handle, number, tag, settled, encoded, more=more),
+                piece,
+                None if more else content,
+            )
         return delivery
 
-    def _put(self, link: Link, transfer: bytes, payload: bytes) -> None:
+    def _put(self, link: Link, transfer: bytes, payload: bytes, content: Any) -> None:
         if self.is_over:
+            if content is not None:
+                link.unsent.append(content)
             return
         frame = frame_of(self.channel, transfer, payload)
         if self._waiting or self._peer_window <= 0:
-            self._waiting.append((link, frame))
+            self._waiting.append((link, frame, content))
             self.connection.waiting_bytes += len(frame)
         else:
-            self._put_out(frame)
+            self._put_out(frame, content)
 
     def _send_waiting(self) -> None:
         while self._waiting and (self._peer_window > 0 or self._waiting[0][1] is None):
-            link, frame = self._waiting.popleft()
+            link, frame, content = self._waiting.popleft()
             if frame is None:
                 self._write(link._flow(drain=True))
             else:
                 self.connection.waiting_bytes -= len(frame)
-                self._put_out(frame)
+                self._put_out(frame, content)
 
     def _tell_drained(self, link: Link) -> None:
         """Tell the peer that a link's credit is given up, behind the messages that used it."""
         if self._waiting:
-            self._waiting.append((link, None))
+            self._waiting.append((link, None, None))
         else:
             self._write(link._flow(drain=True))
 
     def _forget_waiting(self, link: Link) -> None:
         """Forget the frames of a link that is gone: another one may have its handle when there is room for them."""
-        kept = [(other, frame) for other, frame in self._waiting if other is not link]
-        if len(kept) < len(self._waiting):
-            self.connection.waiting_bytes -= sum(len(frame or b"") for other, frame in self._waiting if other is link)
-            self._waiting = deque(kept)
+        if any(other is link for other, _, _ in self._waiting):
+            waiting, self._waiting = self._waiting, deque(one for one in self._waiting if one[0] is not link)
+            self._give_up(one for one in waiting if one[0] is link)
 
-    def _drop_waiting(self) -> None:
-        """Forget the frames that wait, and the links that were detached: the session is over."""
+    def _give_up_waiting(self) -> None:
+        """Forget the frames that wait: the peer takes none any more."""
+        waiting, self._waiting = self._waiting, deque()
+        self._give_up(waiting)
+
+    def _give_up(self, waiting: Iterable[tuple[Link, bytes | None, Any]]) -> None:
+        for link, frame, content in waiting:
+            self.connection.waiting_bytes -= len(frame or b"")
+            if content is not None:
+                link.unsent.append(content)
+
+    def _end(self) -> None:
+        """Forget what was and what is to be sent, and the links that were detached: the session is over."""
         self.is_over = True
-        self.connection.waiting_bytes -= sum(len(frame or b"") for _, frame in self._waiting)
-        self._waiting.clear()
+        self._give_up_waiting()
+        self._open.clear()
+        self._unsettled.clear()
         self.connection.unanswered -= len(self._detaching)
         self._detaching.clear()
 
-    def _put_out(self, frame: bytes) -> None:
+    def _put_out(self, frame: bytes, content: Any) -> None:
         self._peer_window -= 1
         self._next_outgoing = (self._next_outgoing + 1) % _NUMBERS
         self.connection._output.append(frame)
+        if content is not None:
+            self.connection._sent.append(content)
 
     def _write(self, performative: Composite) -> None:
         self._write_encoded(performative.encoded())

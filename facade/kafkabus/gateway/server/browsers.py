@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import SETTLED, Accepted
 from kafkabus.gateway.amqp.session import Link
@@ -77,19 +78,20 @@ class BrowserNode(BaseNode):
             self.link.session.forget(deliveries)
         elif state is not None:
             self.link.session.settle(deliveries, Accepted())
+        self._wanted.set()
 
     async def _run(self) -> None:
         """Send messages as long as the link is attached."""
-        link, wait = self.link, FIRST_WAIT
+        link, wait, pace = self.link, FIRST_WAIT, Pace()
         try:
             while link.is_attached:
                 self._wanted.clear()
-                is_ready = link.credit > 0 and link.session.waiting < MOST_FRAMES_WAITING
-                messages = await self._next() if is_ready and not self.peer.is_ending else []
+                messages = await self._next() if self._is_ready else []
                 for message in messages:
                     payload = stored(message)
                     link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
                     self.peer.note_sent(len(payload))
+                    await pace.keep()
                 await self.peer.until_writable()
                 if messages:
                     wait = FIRST_WAIT
@@ -103,18 +105,32 @@ class BrowserNode(BaseNode):
             if link.is_attached:
                 self.peer.detach(link, told(error, self._path))
 
+    @property
+    def _is_ready(self) -> bool:
+        """Whether the client takes messages: it has given credit, has room, and has settled most of the copies that it got."""
+        link, peer = self.link, self.peer
+        most = peer.gateway.settings.unsettled
+        return (
+            link.credit > 0
+            and link.session.waiting < MOST_FRAMES_WAITING
+            and link.unsettled < most
+            and not peer.is_ending
+        )
+
     async def _next(self) -> list[ServiceBusReceivedMessage]:
         gateway = self.peer.gateway
         entity = await gateway.entity(self._path)
-        count = min(self.link.credit, AT_ONCE)
+        count = min(self.link.credit, AT_ONCE, gateway.settings.unsettled - self.link.unsettled)
         messages = await self._peeker.look_on(gateway.context.peek_parts, entity, count)
         return messages if self.link.is_attached else []
 
     async def _rest(self, wait: float) -> None:
         """Wait until the client wants more; if it does already, a while, because there were none."""
         resting = asyncio.ensure_future(self._wanted.wait())
+        if self.link.credit > 0:
+            self.link.session.await_room(self.link, 1)
         try:
-            await asyncio.wait([resting], timeout=wait if self.link.credit > 0 else None)
+            await asyncio.wait([resting], timeout=wait if self._is_ready else None)
         finally:
             resting.cancel()
 

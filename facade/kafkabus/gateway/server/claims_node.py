@@ -14,6 +14,9 @@ OPERATION: Final = "put-token"
 class ClaimsNode(RequestNode):
     """Takes the client's claims."""
 
+    # The longest token and audience, and what is around them: strangers may have larger ones decoded for nothing.
+    most_bytes = 65_536
+
     async def answer(self, request: Request) -> Answer:
         """Take a claim."""
         if request.operation != OPERATION:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from typing import Final
 
-from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, AmqpError
+from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, MESSAGE_SIZE_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.frames import described
 from kafkabus.gateway.amqp.performatives import Accepted, Composite, Declare, Declared, Discharge, Rejected, error_of
 from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.messages import MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus_mapping.amqp.sections import decode_sections
 
 CREDIT = 100
 """How many declarations and discharges may be under way."""
+MOST_BYTES: Final = 65_536
+"""The size of the largest request."""
 
 
 class CoordinatorNode(BaseNode):
@@ -23,7 +27,8 @@ class CoordinatorNode(BaseNode):
 
     async def open(self) -> None:
         """Accept the link."""
-        self.link.accept(max_message_size=self.peer.engine.limits.message_bytes)
+        self.link.most_bytes = MOST_BYTES
+        self.link.accept(max_message_size=MOST_BYTES)
         self.link.give_credit(CREDIT)
 
     def delivered(self, delivery: IncomingDelivery) -> None:
@@ -41,7 +46,11 @@ class CoordinatorNode(BaseNode):
         Raises:
             AmqpError: The client asks for nothing that a coordinator does, or for the end of an unknown transaction.
         """
-        asked = described(decode_sections(delivery.payload).value)
+        if delivery.is_too_large:
+            raise AmqpError(
+                MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes: a coordinator takes {MOST_BYTES}"
+            )
+        asked = described(decode_sections(delivery.payload, MOST_VALUES).value)
         if isinstance(asked, Declare):
             return self._declared()
         if isinstance(asked, Discharge):

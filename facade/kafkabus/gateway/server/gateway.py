@@ -16,6 +16,7 @@ from typing_extensions import Self
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus._runtime.turns import Turns
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
@@ -112,6 +113,7 @@ class Gateway:
         tally: Counts of connections.
         transaction_room: The room that the transactions of all clients share.
         undelivered: Messages that were received and deleted for clients that were lost then.
+        turns: The turns that clients have.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """
@@ -128,6 +130,7 @@ class Gateway:
         self.held_bytes = 0
         self.tally = Tally()
         self.undelivered = Undelivered()
+        self.turns = Turns()
         self.transaction_room: SharedRoom = SharedRoom(self.settings.transactions.total_bytes)
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timezone
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -12,6 +15,7 @@ from kafkabus._async.receiving.session_reader import lock_lost
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
@@ -24,6 +28,7 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
 from kafkabus.gateway.server.settlements import disposition_of, texts
+from kafkabus.gateway.server.undelivered import Deleted, delete
 from kafkabus_mapping.amqp.types import Array, Int, Milliseconds, Symbol
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
@@ -31,6 +36,8 @@ from kafkabus_mapping.numbers import LockToken, split_sequence_number
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
+
+LOGGER = logging.getLogger("kafkabus.gateway")
 
 PREFIX: Final = "com.microsoft:"
 TRACKING_ID: Final = "com.microsoft:tracking-id"
@@ -221,7 +228,7 @@ class ManagementNode(RequestNode):
         if session is not None and session.session_id is not None:
             peeker.keep_to(session.session_id)
         shown: list[dict[str, Any]] = []
-        size = 0
+        size, pace = 0, Pace()
         while len(shown) < count and size < PEEKED_BYTES:
             asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
             messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, asked)
@@ -230,6 +237,7 @@ class ManagementNode(RequestNode):
                 size += len(shown[-1]["message"])
                 if size >= PEEKED_BYTES:
                     break
+                await pace.keep()
             if len(messages) < asked:
                 break
             first = (messages[-1].sequence_number or 0) + 1
@@ -240,34 +248,41 @@ class ManagementNode(RequestNode):
         takes = _number(body, "receiver-settle-mode", 1) == 0
         receiver = self._receiver(self._node(request, body))
         messages = await receiver.receive_deferred_messages(numbers)
-        lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
-        shown: list[dict[str, Any]] = []
-        for message in messages:
-            token = (None if takes else message.lock_token) or UUID(int=0)
-            shown.append({"lock-token": token, "message": stored(message, lock)})
         if takes:
-            await self._delete(request, receiver, messages)
-            if not self.peer.is_open:
-                session = None if receiver.session is None else receiver.session.session_id
-                payloads = [one["message"] for one in shown]
-                self.peer.gateway.undelivered.put(self._path.key, session, payloads)
-        return 200, {"messages": shown}
+            return 200, {"messages": await self._taken(request, receiver, messages)}
+        return 200, {
+            "messages": [
+                {"lock-token": one.lock_token or UUID(int=0), "message": stored(one, ShownLock.OF_REQUEST)}
+                for one in messages
+            ]
+        }
 
-    async def _delete(
+    async def _taken(
         self, request: Request, receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]
-    ) -> None:
-        """Complete messages that the answer to a request holds.
+    ) -> list[dict[str, Any]]:
+        """Complete messages, and return them as the answer to a request holds them.
 
         Raises:
-            AmqpError: The client does not take the answer; the messages stay deferred.
-            ServiceBusError: They cannot be completed.
+            AmqpError: The client does not take the answer, or has lost the messages; they stay deferred.
         """
-        if request.reply is None or not request.reply.takes_more:
-            await receiver._put_back(messages)
+        payloads = [stored(one, ShownLock.NONE) for one in messages]
+        with nullcontext(False) if request.reply is None else request.reply.promising() as is_taken:
+            if not is_taken:
+                await receiver._put_back(messages)
+                raise AmqpError(
+                    c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
+                )
+            are_deleted, error = await delete(receiver, messages)
+        if error is not None:
+            LOGGER.warning("deletion_unknown entity=%s count=%d error=%s", self._path, len(messages), error)
+        if messages and not any(are_deleted):
             raise AmqpError(
-                c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
+                c.MESSAGE_LOCK_LOST, "the messages' locks were lost before they were deleted: they stay deferred"
             )
-        await receiver.complete_messages(messages)
+        session = None if receiver.session is None else receiver.session.session_id
+        payloads = list(compress(payloads, are_deleted))
+        request.deleted = Deleted(self._path.key, session, payloads)
+        return [{"lock-token": UUID(int=0), "message": payload} for payload in payloads]
 
     def deletes(self, request: Request) -> bool:
         """Return whether a request deletes messages that its answer holds."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -64,6 +64,8 @@ from kafkabus_mapping.properties import decode_value, encode_value
 
 BATCH_FORMAT: Final = 0x80013700
 """The message format of a transfer that carries several messages."""
+MOST_VALUES: Final = 65_536
+"""The most elements of all lists, maps and arrays of a section of a message, or of a request."""
 DEEPEST_BATCH: Final = 10_000
 """The most messages of a batch."""
 
@@ -85,8 +87,8 @@ def to_ticks(moment: datetime) -> int:
     return _TICK_EPOCH + to_milliseconds(moment) * 10_000
 
 
-def incoming(payload: bytes, message_format: int) -> list[Outgoing]:
-    """Return the messages of a transfer, as they are stored.
+def incoming(payload: bytes, message_format: int) -> Iterator[Outgoing]:
+    """Yield the messages of a transfer, as they are stored.
 
     Args:
         payload: The transfer's bytes.
@@ -97,11 +99,12 @@ def incoming(payload: bytes, message_format: int) -> list[Outgoing]:
     """
     try:
         if message_format != BATCH_FORMAT:
-            return [_sized(payload)]
-        pieces = decode_sections(payload).data
+            yield _sized(payload)
+            return
+        pieces = decode_sections(payload, MOST_VALUES).data
         if not 0 < len(pieces) <= DEEPEST_BATCH:
             raise AmqpError(ARGUMENT_ERROR, f"a batch of {len(pieces)} messages: it has 1 to {DEEPEST_BATCH}")
-        return [_sized(piece) for piece in pieces]
+        yield from map(_sized, pieces)
     except (TypeError, ValueError, OverflowError) as error:
         what = "the transfer holds no AMQP message: " if isinstance(error, AmqpDecodeError) else ""
         raise AmqpError(ARGUMENT_ERROR, f"{what}{error}") from error
@@ -109,7 +112,7 @@ def incoming(payload: bytes, message_format: int) -> list[Outgoing]:
 
 def _sized(message: bytes) -> Outgoing:
     """Return a message as it is stored; it counts with its size in AMQP, by which clients fill their batches."""
-    return outgoing(decode_sections(message))._replace(size=len(message))
+    return outgoing(decode_sections(message, MOST_VALUES))._replace(size=len(message))
 
 
 def outgoing(sections: Sections) -> Outgoing:

@@ -45,6 +45,7 @@ from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.logins import PLAIN, log_in, offered
 from kafkabus.gateway.server.transactions import Transactions
+from kafkabus.gateway.server.undelivered import OnTheWay
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.gateway import Gateway
@@ -64,6 +65,8 @@ SCARCE_BYTES = 1024 * 1024
 """How many bytes of a client may wait to be stored while those of all clients are too many."""
 LINK_BYTES = 6_000
 """About how many bytes the gateway keeps for a link."""
+UNSETTLED_BYTES = 400
+"""About how many bytes the gateway keeps for a message that a client holds."""
 CHECKED_AT_ONCE = 500
 """The claims of how many links are checked before other clients have their turn."""
 SENT_AT_ONCE = 256 * 1024
@@ -72,8 +75,6 @@ WORK_WITHIN = 3.0
 """How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
 CLOSED_WITHIN = 2.0
 """How long, in seconds, a client may take to read the last bytes, and to answer, when its connection is closed."""
-UNLIMITED = 1 << 30
-"""A room in which any message fits, in bytes."""
 SHORTEST_LOOK, LONGEST_LOOK = 0.005, 0.25
 """How often it is seen, in seconds, whether a client that is slow takes more: at first, and at last."""
 SHORTEST_HEARTBEAT = 0.5
@@ -132,6 +133,7 @@ class Peer(asyncio.BufferedProtocol):
         answer_bytes: How many bytes of answers to its requests wait until it takes them.
         largest_answer: The size of the largest answer about an entity since all that was sent was taken: it may be large.
         network: The network under which it counts; see ``network_of``.
+        reserved_bytes: How much of the socket's room is kept for messages that will be sent.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -157,7 +159,10 @@ class Peer(asyncio.BufferedProtocol):
         self._is_flushing = False
         self._unflushed = 0
         self.is_lost = False
-        self.held_bytes = self.answer_bytes = self.largest_answer = 0
+        self.held_bytes = self.answer_bytes = self.largest_answer = self.reserved_bytes = 0
+        self._on_the_way = OnTheWay()
+        self._way_look: asyncio.TimerHandle | None = None
+        self._waits_for_turn = self._is_aborted = False
         self.network = ""
         # Why nothing is read: what the client has sent is not stored yet, or what was sent to it is not read.
         self._pauses: set[str] = set()
@@ -165,6 +170,7 @@ class Peer(asyncio.BufferedProtocol):
         self._unread: asyncio.TimerHandle | None = None
         self._right: asyncio.TimerHandle | None = None
         self._gone = asyncio.Event()
+        self._is_let_go = False
         self._has_ended = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
         self.is_ending = False
@@ -206,13 +212,32 @@ class Peer(asyncio.BufferedProtocol):
         self._receive(self.gateway.incoming[:nbytes])
 
     def _receive(self, data: bytes | memoryview) -> None:
+        self.engine.feed(data)
+        self.gateway.turns.begin(self)
+
+    def step(self) -> bool:
+        """Do what the client's next frame asks for; return whether there was one."""
         try:
-            for event in self.engine.receive(data):
+            events = self.engine.step()
+            for event in events or ():
                 self._handle(event)
         except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
             self.engine.close(told(error))
+            return True
+        return events is not None
+
+    def end_turn(self, *, is_through: bool) -> None:
+        """Send what there is to say; read on, unless frames are left, for which there will be another turn."""
+        self._waits_for_turn = not is_through
         self.flush()
+        if not is_through:
+            self._pause("turn")
+            return
+        self._go_on("turn")
         self._read_or_pause()
+        self._has_ended.set()
+        if self.is_lost:
+            self._lose()
 
     @contextmanager
     def holding_ends(self) -> Generator[None]:
@@ -239,7 +264,7 @@ class Peer(asyncio.BufferedProtocol):
 
     async def _until_idle(self) -> None:
         """Wait until the client waits for nothing that is under way, or is gone."""
-        while (self._work or self.engine.holds) and not self.is_lost:
+        while (self._work or self.engine.holds or self._waits_for_turn) and not self.is_lost:
             self._has_ended.clear()
             await self._has_ended.wait()
 
@@ -266,7 +291,7 @@ class Peer(asyncio.BufferedProtocol):
 
     @override
     def connection_lost(self, exc: Exception | None) -> None:
-        for timer in (self._alarm, self._cut_off, self._unread, self._right):
+        for timer in (self._alarm, self._cut_off, self._unread, self._right, self._way_look):
             if timer is not None:
                 timer.cancel()
         self.gateway.forget(self)
@@ -275,25 +300,63 @@ class Peer(asyncio.BufferedProtocol):
         self.is_lost = True
         self._has_ended.set()
         self.transactions.lose()
+        if exc is None and not self._is_aborted and not self._is_encrypted:
+            # All that was written had gone out before the socket was closed.
+            self._on_the_way.take()
+        if not self._waits_for_turn:
+            self._lose()
+
+    def _lose(self) -> None:
+        """Let go of everything when all was done that the client has asked for."""
+        if self._is_let_go:
+            return
+        self._is_let_go = True
         self.engine.lose()
+        unsent = [one for link in self.nodes for one in link.unsent]
+        for deleted in (*self._on_the_way.take(), *self.engine.take_sent(), *unsent):
+            self.gateway.undelivered.put(deleted)
         self.start(self._let_go())
 
     def flush(self) -> None:
         """Send what the engine has to say."""
         self._unflushed = 0
-        output = self.engine.take_output()
+        output, sent = self.engine.take_output(), self.engine.take_sent()
         if output and self._transport is not None and not self._transport.is_closing():
+            self._on_the_way.note(len(output), sent)
             self._transport.write(output)
+            self._look_at_way()
+        else:
+            for deleted in sent:
+                self.gateway.undelivered.put(deleted)
         self._note_kept()
         if self.engine.is_closing:
             self._close_socket(at_once=self.engine.is_closed)
+
+    def _look_at_way(self) -> None:
+        """Forget the messages that the operating system has; look again soon if it does not have all."""
+        transport = self._transport
+        # A socket that fails forgets what it should send, so that this would look as if it had gone out.
+        if self._on_the_way and transport is not None and not transport.is_closing():
+            self._on_the_way.note_left(_unsent_bytes(transport))
+            if self._way_look is not None:
+                self._way_look.cancel()
+            self._way_look = self._loop.call_later(LONGEST_LOOK, self._look_at_way) if self._on_the_way else None
+
+    def _abort(self) -> None:
+        self._is_aborted = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    @property
+    def _is_encrypted(self) -> bool:
+        return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
 
     def _close_socket(self, *, at_once: bool) -> None:
         """Close the socket when all bytes were sent, or when the client has answered; cut off a client that does neither."""
         if self._transport is None:
             return
         if self._cut_off is None:
-            self._cut_off = self._loop.call_later(CLOSED_WITHIN, self._transport.abort)
+            self._cut_off = self._loop.call_later(CLOSED_WITHIN, self._abort)
         if at_once:
             self._transport.close()
 
@@ -353,7 +416,7 @@ class Peer(asyncio.BufferedProtocol):
         """Count what the client makes the gateway keep."""
         transport = self._transport
         if transport is not None and not (self._is_cut or transport.is_closing() or self.engine.is_closing):
-            lasting = self.claims.kept_bytes + LINK_BYTES * (len(self.nodes) + len(self._opening))
+            lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
             unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
             self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, lasting + unread)
 
@@ -367,7 +430,7 @@ class Peer(asyncio.BufferedProtocol):
         )
         self._cut(
             "the client makes the gateway keep too many bytes: it does not read answers, does not end messages that it began, "
-            "or has many links and claims"
+            "or has many links, messages and claims"
         )
 
     def end_without_right(self) -> None:
@@ -381,7 +444,7 @@ class Peer(asyncio.BufferedProtocol):
         self.flush()
         if self._transport is not None:
             if self._transport.get_write_buffer_size():
-                self._transport.abort()
+                self._abort()
             else:
                 self._transport.close()
 
@@ -397,7 +460,7 @@ class Peer(asyncio.BufferedProtocol):
             self._await_reading()
         else:
             LOGGER.warning("does_not_read peer=%s within=%g", self.name, READ_WITHIN)
-            self._transport.abort()
+            self._abort()
 
     def _check_right(self) -> None:
         """Close the connection if the client has no right; else look again, as rights end."""
@@ -413,17 +476,29 @@ class Peer(asyncio.BufferedProtocol):
 
     @property
     def room(self) -> int:
-        """About how many bytes the operating system takes now; any number if it has passed on all that it got.
-
-        A message that is larger than its buffer would never fit else.
-        """
+        """About how many bytes the operating system takes now beside those that are reserved."""
         if self.is_lost or self._transport is None or self._transport.get_write_buffer_size():
             return 0
-        socket = self._transport.get_extra_info("socket")
-        waiting = int.from_bytes(ioctl(socket.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
         # Of the buffer, half is for what the operating system notes beside the bytes.
-        most = int(socket.getsockopt(SOL_SOCKET, SO_SNDBUF)) // 2
-        return max(0, most - waiting) if waiting else max(most, UNLIMITED)
+        return max(0, self._socket.getsockopt(SOL_SOCKET, SO_SNDBUF) // 2 - self._passing)
+
+    @property
+    def _socket(self) -> Any:
+        return None if self._transport is None else self._transport.get_extra_info("socket")
+
+    @property
+    def _passing(self) -> int:
+        """How many bytes are reserved, or wait in the operating system."""
+        return self.reserved_bytes + int.from_bytes(ioctl(self._socket.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+
+    def has_room_for(self, size: int) -> bool:
+        """Return whether the operating system takes so many bytes now.
+
+        It takes any number after it has passed on all that it got: a message that is larger than its buffer would never fit
+        else.
+        """
+        room = self.room
+        return room >= size or (room > 0 and not self._passing)
 
     async def until_writable(self) -> None:
         """Wait until the client takes what is sent to it; another link of it may have been faster."""
@@ -433,7 +508,7 @@ class Peer(asyncio.BufferedProtocol):
     async def until_room(self, size: int) -> None:
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""
         pause = SHORTEST_LOOK
-        while not self.is_lost and self.room < max(size, 1):
+        while not self.is_lost and not self.has_room_for(max(size, 1)):
             # Nothing tells when it passes bytes on, as long as none waits here.
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_LOOK)
@@ -443,7 +518,7 @@ class Peer(asyncio.BufferedProtocol):
     def _check_opened(self) -> None:
         if self.engine.peer is None and self._transport is not None:
             LOGGER.warning("not_opened peer=%s within=%g", self.name, OPENED_WITHIN)
-            self._transport.abort()
+            self._abort()
 
     def _beat(self) -> None:
         """Keep the connection alive, and see whether the client does."""
@@ -498,8 +573,12 @@ class Peer(asyncio.BufferedProtocol):
         self.transactions.fail(event.state, _LOST)
 
     def _flowed(self, event: LinkFlowed) -> None:
-        if event.link in self.nodes:
-            self.nodes[event.link].flowed()
+        self.tell_flowed(event.link)
+
+    def tell_flowed(self, link: Link) -> None:
+        """Tell the node of a link of its credit, or of room in the client's window."""
+        if link in self.nodes:
+            self.nodes[link].flowed()
 
     def _attached(self, event: LinkAttached) -> None:
         self._opening[event.link] = self.start(self._attach(event.link))
@@ -569,6 +648,9 @@ class Peer(asyncio.BufferedProtocol):
 
     def _detached(self, link: Link) -> None:
         self.transactions.fail(link.cut_off, _INCOMPLETE)
+        for deleted in link.unsent:
+            self.gateway.undelivered.put(deleted)
+        link.unsent.clear()
         task, node = self._opening.pop(link, None), self.nodes.pop(link, None)
         if task is not None:
             task.cancel()
@@ -662,6 +744,13 @@ class Peer(asyncio.BufferedProtocol):
         # Also if it was not open yet, so that there is nothing to answer.
         self._close_socket(at_once=False)
         await self._gone.wait()
+
+
+def _unsent_bytes(transport: asyncio.Transport) -> int:
+    """Return how many bytes that were written to a socket the operating system does not have yet."""
+    # Below TLS there is a transport of its own, of which only asyncio's private parts know.
+    below = getattr(getattr(transport, "_ssl_protocol", None), "_transport", None)
+    return transport.get_write_buffer_size() + (0 if below is None else below.get_write_buffer_size())
 
 
 class BaseNode:

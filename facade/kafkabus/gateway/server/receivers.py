@@ -6,15 +6,17 @@ import asyncio
 import logging
 import uuid
 from collections import deque
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp.conditions import (
     ENTITY_DISABLED,
@@ -45,6 +47,7 @@ from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, within
+from kafkabus.gateway.server.undelivered import Deleted, delete
 from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.names import EntityPath
 
@@ -160,6 +163,8 @@ class ReceiverNode(BaseNode):
         )
         await self._receiver.__aenter__()
         session = self._receiver.session
+        if self._takes:
+            self.peer.gateway.undelivered.watch(self.path.key, self._session_id, self._undelivered_came)
         until = None if session is None else session.locked_until_utc
         self.link.accept(
             source=asked.granted(None if session is None else session.session_id),
@@ -200,6 +205,12 @@ class ReceiverNode(BaseNode):
         if (self.link.drain or self.link.credit <= 0) and self._claim is not None:
             self._hurry(self._claim)
 
+    def _undelivered_came(self) -> None:
+        """Go on: there are messages that another client did not get."""
+        self._wanted.set()
+        if self._claim is not None:
+            self._hurry(self._claim)
+
     def _hurry(self, claim: asyncio.Task[list[ServiceBusReceivedMessage]]) -> None:
         """End a wait for messages when those that are there have had the time to come."""
         asyncio.get_running_loop().call_at(self._claimed_at + DRAIN_WAIT, claim.cancel)
@@ -209,10 +220,8 @@ class ReceiverNode(BaseNode):
         link, receiver = self.link, self.receiver
         try:
             while link.is_attached:
-                if self._takes and link.credit > 0:
-                    await self.peer.until_ends_are_read()
-                    await self.peer.until_room(self._needed)
-                    self._send_undelivered()
+                if self._takes and link.credit > 0 and not await self._may_go_on():
+                    continue
                 if link.credit > 0 and self._has_room:
                     messages = await self._messages(receiver)
                     await (self._send_taken(messages) if self._takes else self._send(messages))
@@ -222,17 +231,24 @@ class ReceiverNode(BaseNode):
                 if link.drain:
                     link.drained()
                     self.peer.flush_soon()
-                if link.credit <= 0 or not self._has_room:
-                    self._wanted.clear()
-                    await self._wanted.wait()
+                await self._until_wanted()
         except Exception as error:  # noqa: BLE001 - the client is told
             if link.is_attached:
                 self.peer.detach(link, told(error, self.path))
 
+    async def _until_wanted(self) -> None:
+        """Wait until the client has given credit, and has room."""
+        link = self.link
+        if link.credit <= 0 or not self._has_room:
+            self._wanted.clear()
+            if link.credit > 0:
+                link.session.await_room(link, self._needed_frames)
+            await self._wanted.wait()
+
     @property
     def _has_room(self) -> bool:
         peer, session = self.peer, self.link.session
-        if peer.is_ending or self.link.unsettled >= peer.gateway.settings.unsettled:
+        if peer.is_ending or peer.is_lost or self.link.unsettled >= peer.gateway.settings.unsettled:
             return False
         return session.room >= self._needed_frames if self._takes else session.waiting < MOST_FRAMES_WAITING
 
@@ -260,6 +276,7 @@ class ReceiverNode(BaseNode):
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
         link, peer, sent, size = self.link, self.peer, 0, 0
+        pace = Pace()
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
                 if not peer.can_write.is_set():
@@ -273,6 +290,7 @@ class ReceiverNode(BaseNode):
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
                 sent, size = sent + 1, size + len(payload)
                 peer.note_sent(len(payload))
+                await pace.keep()
         finally:
             self._note_size(size, sent)
             await self._give_back(messages[sent:])
@@ -303,17 +321,25 @@ class ReceiverNode(BaseNode):
         finally:
             await self._give_back(list(left))
 
-    def _send_undelivered(self) -> None:
-        """Send messages that were completed for a client whose connection was lost then."""
+    async def _may_go_on(self) -> bool:
+        """Send what other clients did not get; return whether other messages may follow."""
+        await self.peer.until_ends_are_read()
+        await self.peer.until_room(self._needed)
+        return self._send_undelivered() or not self._has_room
+
+    def _send_undelivered(self) -> bool:
+        """Send messages that were completed for clients that did not get them; return whether none is left, or no credit."""
         link, kept = self.link, self.peer.gateway.undelivered
         place = self.path.key, self._session_id
         while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
             needed = self._frames_for(payload)
-            if self.peer.room < len(payload) or link.session.room < needed or self.peer.is_ending:
-                return
-            kept.drop_first(*place)
-            link.send(uuid.uuid4().bytes, payload, settled=True)
+            self._needed, self._needed_frames = len(payload), needed
+            if not self.peer.has_room_for(len(payload)) or link.session.room < needed or self.peer.is_ending:
+                return False
+            self._needed, self._needed_frames = 0, 1
+            link.send(uuid.uuid4().bytes, payload, settled=True, content=kept.take_first(*place))
             self.peer.flush()
+        return True
 
     @property
     def _session_id(self) -> str | None:
@@ -330,9 +356,9 @@ class ReceiverNode(BaseNode):
             needed = self._frames_for(payload)
             frames -= needed
             room -= len(payload)
-            if room < 0 or frames < 0 or self.peer.is_ending:
+            fits = room >= 0 if unit else self.peer.has_room_for(len(payload))
+            if not fits or frames < 0 or self.peer.is_ending:
                 self._needed, self._needed_frames = len(payload), needed
-                session.awaited_room = max(session.awaited_room, needed)
                 break
             unit.append(_Taken(left.popleft(), payload))
         self._note_size(sum(len(one.payload) for one in unit), len(unit))
@@ -347,7 +373,7 @@ class ReceiverNode(BaseNode):
 
         The end of the link that the client asks for meanwhile waits until they were sent.
         """
-        with self.peer.holding_ends():
+        with self.peer.holding_ends(), self._reserving([one.payload for one in unit]):
             payloads: list[bytes] = []
             try:
                 # Also a link that ends meanwhile must learn which messages were completed.
@@ -355,26 +381,36 @@ class ReceiverNode(BaseNode):
             finally:
                 if self.link.is_attached and self.peer.is_open:
                     for payload in payloads:
-                        self.link.send(uuid.uuid4().bytes, payload, settled=True)
+                        deleted = Deleted(self.path.key, self._session_id, [payload])
+                        self.link.send(uuid.uuid4().bytes, payload, settled=True, content=deleted)
                 else:
-                    self.peer.gateway.undelivered.put(self.path.key, self._session_id, payloads)
+                    self.peer.gateway.undelivered.put(Deleted(self.path.key, self._session_id, payloads))
+
+    @contextmanager
+    def _reserving(self, payloads: Sequence[bytes]) -> Generator[None]:
+        """Keep room for messages in the client's window and in the socket, until they have used it."""
+        peer, session = self.peer, self.link.session
+        frames, size = sum(map(self._frames_for, payloads)), sum(map(len, payloads))
+        session.reserved += frames
+        peer.reserved_bytes += size
+        try:
+            yield
+        finally:
+            session.reserved -= frames
+            peer.reserved_bytes -= size
+            for link in session.take_ready():
+                peer.tell_flowed(link)
 
     async def _complete(self, unit: Sequence[_Taken], payloads: list[bytes]) -> None:
-        """Complete messages; note the payloads of those that may be completed: rather twice than never.
+        """Complete messages; note the payloads of those that the client gets.
 
         Raises:
             ServiceBusError: It is unknown which were completed.
         """
-        try:
-            await self.receiver.complete_messages([one.message for one in unit])
-        except (MessageLockLostError, SessionLockLostError):
-            # These messages come again; the others were completed.
-            payloads += [one.payload for one in unit if one.message._settled]
-        except ServiceBusError:
-            payloads += [one.payload for one in unit]
-            raise
-        else:
-            payloads += [one.payload for one in unit]
+        are_deleted, error = await delete(self.receiver, [one.message for one in unit])
+        payloads += compress((one.payload for one in unit), are_deleted)
+        if error is not None:
+            raise error
 
     # Settlement.
 
@@ -482,6 +518,8 @@ class ReceiverNode(BaseNode):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])
+        if self._takes:
+            self.peer.gateway.undelivered.unwatch(self.path.key, self._session_id, self._undelivered_came)
         if self._receiver is not None:
             await self._receiver.close()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,8 +14,11 @@ from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.addresses import CLAIMS, path_of
+from kafkabus.gateway.server.messages import MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
+from kafkabus.gateway.server.undelivered import Deleted
+from kafkabus_mapping.amqp.carrying import nearest_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 
 if TYPE_CHECKING:
@@ -28,7 +32,7 @@ MOST_WAITING_BYTES: Final = 2 * 1024 * 1024
 """How many bytes of answers wait, over all links of a client."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
     """A request.
 
@@ -38,6 +42,7 @@ class Request:
         body: The value of its body.
         part: Its part in a transaction; None without one.
         reply: The node that takes the answer; None if there is none.
+        deleted: The messages that were deleted for the answer; None without any.
     """
 
     properties: Mapping[str, Any]
@@ -45,6 +50,7 @@ class Request:
     body: Any
     part: Enlistment | None = None
     reply: ReplyNode | None = None
+    deleted: Deleted | None = None
 
     @property
     def operation(self) -> str:
@@ -72,8 +78,8 @@ class ReplyNode(BaseNode):
 
     def __init__(self, peer: Peer, link: Link) -> None:
         super().__init__(peer, link)
-        self._waiting: deque[bytes] = deque()
-        self._count = 0
+        self._waiting: deque[tuple[bytes, Deleted | None]] = deque()
+        self._promised = self._count = 0
 
     @property
     def path(self) -> str:
@@ -84,45 +90,68 @@ class ReplyNode(BaseNode):
         """Accept the link."""
         self.link.accept()
 
-    def send(self, payload: bytes) -> None:
-        """Send an answer as soon as the client takes it."""
+    def send(self, payload: bytes, deleted: Deleted | None = None) -> None:
+        """Send an answer as soon as the client takes it.
+
+        Args:
+            payload: The answer.
+            deleted: The messages that were deleted for it.
+        """
         peer = self.peer
+        if deleted is not None and not self.link.is_attached:
+            peer.gateway.undelivered.put(deleted)
+            return
         waiting = peer.answer_bytes + peer.engine.waiting_bytes
         # One is kept whatever its size is.
-        if len(self._waiting) < MOST_WAITING and (not waiting or waiting + len(payload) <= MOST_WAITING_BYTES):
-            self._waiting.append(payload)
+        has_room = len(self._waiting) < MOST_WAITING and (not waiting or waiting + len(payload) <= MOST_WAITING_BYTES)
+        if has_room or deleted is not None:
+            self._waiting.append((payload, deleted))
             peer.answer_bytes += len(payload)
             if self.path != CLAIMS:
                 peer.largest_answer = max(peer.largest_answer, len(payload))
         self.flowed()
 
-    @property
-    def takes_more(self) -> bool:
-        """Whether the client takes another answer at once."""
-        return self.link.is_attached and self.link.credit > 0 and not self._waiting
+    @contextmanager
+    def promising(self) -> Generator[bool]:
+        """Keep credit for an answer while the block runs; tell it whether there is some: the client takes the answer then."""
+        self._promised += 1
+        try:
+            yield self.link.is_attached and self.link.credit >= self._promised and not self._waiting
+        finally:
+            self._promised -= 1
 
     def flowed(self) -> None:
         """Send the answers that wait, as far as the client takes them."""
-        while self._waiting and self.link.credit > 0 and self.link.is_attached:
+        while self._waiting and self.link.credit > 0 and self.link.is_attached and self.peer.is_open:
             self._count += 1
-            payload = self._waiting.popleft()
+            payload, deleted = self._waiting.popleft()
             self.peer.answer_bytes -= len(payload)
-            self.link.send(self._count.to_bytes(4, "big"), payload, settled=True)
+            self.link.send(self._count.to_bytes(4, "big"), payload, settled=True, content=deleted)
         if self.link.drain and self.link.is_attached:
             self.link.drained()
 
     async def close(self) -> None:
-        """Forget the answers that wait."""
-        self.peer.answer_bytes -= sum(map(len, self._waiting))
+        """Forget the answers that wait, and keep the messages that were deleted for them for other clients."""
+        for payload, deleted in self._waiting:
+            self.peer.answer_bytes -= len(payload)
+            if deleted is not None:
+                self.peer.gateway.undelivered.put(deleted)
         self._waiting.clear()
 
 
 class RequestNode(BaseNode):
-    """Takes requests of the client."""
+    """Takes requests of the client.
+
+    Attributes:
+        most_bytes: The size of the largest request, if it is less than that of a message.
+    """
+
+    most_bytes = sys.maxsize
 
     async def open(self) -> None:
         """Accept the link."""
-        self.link.accept(max_message_size=self.peer.engine.limits.message_bytes)
+        self.link.most_bytes = min(self.most_bytes, self.link.most_bytes)
+        self.link.accept(max_message_size=self.link.most_bytes)
         self.link.give_credit(AT_ONCE)
 
     def delivered(self, delivery: IncomingDelivery) -> None:
@@ -146,14 +175,14 @@ class RequestNode(BaseNode):
                 answer = await self.answer(request)
                 error = answer.error
                 if request.reply is not None:
-                    request.reply.send(_encoded({"correlation_id": request.properties.get("message_id")}, answer))
+                    request.reply.send(_encoded(request.properties.get("message_id"), answer), request.deleted)
         finally:
             self.peer.hold(-delivery.size)
             if part is not None:
                 part.end(error)
-        if self.link.is_attached and self.link.credit <= AT_ONCE // 2:
-            self.link.give_credit(AT_ONCE)
-        self.peer.flush_soon()
+            if self.link.is_attached and self.link.credit <= AT_ONCE // 2:
+                self.link.give_credit(AT_ONCE)
+            self.peer.flush_soon()
 
     @staticmethod
     def _request(delivery: IncomingDelivery, part: Enlistment | None) -> Request:
@@ -165,7 +194,7 @@ class RequestNode(BaseNode):
         if delivery.is_too_large:
             raise AmqpError(MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes is too large")
         try:
-            message = decode_sections(delivery.payload)
+            message = decode_sections(delivery.payload, MOST_VALUES)
         except ValueError as error:
             raise AmqpError(ARGUMENT_ERROR, f"the request is no AMQP message: {error}") from error
         return Request(message.properties, message.application_properties, message.value, part)
@@ -194,5 +223,15 @@ class RequestNode(BaseNode):
         return next((node for node in nodes if node.path == path and node.link.session is self.link.session), None)
 
 
-def _encoded(properties: dict[str, Any], answer: Answer) -> bytes:
-    return encode_sections(Sections(properties=properties, application_properties=answer.options, value=answer.body))
+def _encoded(message_id: Any, answer: Answer) -> bytes:
+    """Return the bytes of an answer; values that AMQP cannot carry, such as a rule's, become the nearest ones that it can."""
+    sections = Sections(
+        properties={"correlation_id": message_id}, application_properties=answer.options, value=answer.body
+    )
+    try:
+        return encode_sections(sections)
+    except (TypeError, ValueError, OverflowError):
+        sections.properties = nearest_value(sections.properties)
+        sections.application_properties = nearest_value(sections.application_properties)
+        sections.value = nearest_value(sections.value)
+        return encode_sections(sections)

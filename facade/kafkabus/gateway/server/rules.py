@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import plain_value
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
@@ -15,7 +15,6 @@ from kafkabus.management import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
-from kafkabus_mapping.amqp.carrying import nearest_value
 from kafkabus_mapping.amqp.types import Described, Int, ULong
 
 RULE: Final = ULong(0x13700000004)
@@ -36,11 +35,10 @@ _TRUE, _FALSE = TrueRuleFilter().sql_expression, FalseRuleFilter().sql_expressio
 
 
 def described_rule(rule: RuleProperties) -> Described:
-    """Return a rule as answers hold it; values that AMQP cannot carry as the nearest ones that it can."""
+    """Return a rule as answers hold it."""
     expression = None if rule.action is None else rule.action.sql_expression
     action = Described(EMPTY_ACTION, []) if expression is None else Described(SQL_ACTION, [expression, LEVEL])
-    described = Described(RULE, [_described_filter(rule.filter), action, rule.name, rule.created_at_utc])
-    return cast("Described", nearest_value(described))
+    return Described(RULE, [_described_filter(rule.filter), action, rule.name, rule.created_at_utc])
 
 
 def _described_filter(given: SqlRuleFilter | CorrelationRuleFilter) -> Described:
@@ -74,6 +72,8 @@ def filter_of(description: Any) -> tuple[SqlRuleFilter | CorrelationRuleFilter, 
         return (SqlRuleFilter(expression) if known is None else known()), made
     if correlation is not None:
         given = {name: correlation.get(name.replace("_", "-")) for name in _CORRELATED}
+        if not isinstance(given["properties"] or {}, Mapping):
+            raise AmqpError(ARGUMENT_ERROR, f"the properties are {given['properties']!r:.60}: they are a map")
         return CorrelationRuleFilter(**{name: plain_value(value) or None for name, value in given.items()}), made
     return TrueRuleFilter(), made
 

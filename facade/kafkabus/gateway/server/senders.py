@@ -17,6 +17,7 @@ from kafkabus._core.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus._core.message import Outgoing, ServiceBusMessageBatch
+from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusSender
 from kafkabus.gateway.amqp.conditions import (
     INTERNAL_ERROR,
@@ -148,7 +149,8 @@ class SenderNode(BaseNode):
     async def _store(self, arrivals: Sequence[_Arrival]) -> None:
         """Store messages, and answer them."""
         # One that is refused must not spoil the others.
-        good = [arrival for arrival in arrivals if self._is_parsed(arrival)]
+        pace = Pace()
+        good = [arrival for arrival in arrivals if await self._is_parsed(arrival, pace)]
         if not good:
             return
         refused = await self._try(good)
@@ -165,21 +167,25 @@ class SenderNode(BaseNode):
                 is_stored = refused.unstored is not None and refused.unstored.isdisjoint(positions)
                 self._answer([arrival], None if is_stored else refused)
 
-    def _is_parsed(self, arrival: _Arrival) -> bool:
+    async def _is_parsed(self, arrival: _Arrival, pace: Pace) -> bool:
         """Parse the messages of an arrival; answer it, and return False, if they are refused."""
         try:
-            arrival.messages = self._parsed(arrival.delivery)
+            arrival.messages = await self._parsed(arrival.delivery, pace)
         except AmqpError as error:
             self._answer([arrival], error)
             return False
         return True
 
-    def _parsed(self, delivery: IncomingDelivery) -> list[Outgoing]:
+    async def _parsed(self, delivery: IncomingDelivery, pace: Pace) -> list[Outgoing]:
         if delivery.is_too_large or delivery.size > self._most:
             raise AmqpError(
                 MESSAGE_SIZE_EXCEEDED, f"a message of {delivery.size} bytes: {self._path} takes {self._most}"
             )
-        return incoming(delivery.payload, delivery.message_format)
+        messages: list[Outgoing] = []
+        for message in incoming(delivery.payload, delivery.message_format):
+            messages.append(message)
+            await pace.keep()
+        return messages
 
     @property
     def _open_sender(self) -> ServiceBusSender:

@@ -1,41 +1,93 @@
-"""Messages that were received and deleted, and whose client's connection was lost before they were sent."""
+"""Messages that were received and deleted, until the operating system has them, or another client gets them."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus.aio import ServiceBusReceiver
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
+_Place = tuple[str, "str | None"]
+
+
+@dataclass(frozen=True)
+class Deleted:
+    """Messages that were deleted for a client.
+
+    Attributes:
+        entity: The key of the queue or subscription.
+        session: The session; None without one.
+        payloads: The messages, as they are sent.
+    """
+
+    entity: str
+    session: str | None
+    payloads: list[bytes] = field(repr=False)
+
+
+async def delete(
+    receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]
+) -> tuple[list[bool], ServiceBusError | None]:
+    """Complete messages that a client receives and deletes.
+
+    Returns:
+        Of each, whether the client gets it, because it may be completed: rather twice than never. And why it is unknown whether
+        they were, if it is.
+    """
+    try:
+        await receiver.complete_messages(messages)
+    except (MessageLockLostError, SessionLockLostError):
+        # Those whose locks were lost come again; the others were completed.
+        return [one._settled for one in messages], None
+    except ServiceBusError as error:
+        return [True] * len(messages), error
+    return [True] * len(messages), None
+
 
 class Undelivered:
-    """Keeps such messages for the next client that receives and deletes from the same place, as long as the process runs."""
+    """Keeps those that no client got for the next one that receives and deletes there, as long as the process runs."""
 
     def __init__(self) -> None:
-        self._payloads: dict[tuple[str, str | None], deque[bytes]] = {}
+        self._payloads: dict[_Place, deque[bytes]] = {}
+        self._watchers: defaultdict[_Place, set[Callable[[], None]]] = defaultdict(set)
 
-    def put(self, entity: str, session: str | None, payloads: list[bytes]) -> None:
-        """Keep messages.
+    def put(self, deleted: Deleted) -> None:
+        """Keep messages, and tell those that watch the place."""
+        if deleted.payloads:
+            place = deleted.entity, deleted.session
+            self._payloads.setdefault(place, deque()).extend(deleted.payloads)
+            for watcher in list(self._watchers.get(place, ())):
+                watcher()
 
-        Args:
-            entity: The key of the queue or subscription.
-            session: The session; None without one.
-            payloads: The messages, as they are sent.
-        """
-        if payloads:
-            self._payloads.setdefault((entity, session), deque()).extend(payloads)
+    def watch(self, entity: str, session: str | None, watcher: Callable[[], None]) -> None:
+        """Call something whenever messages of a place are kept."""
+        self._watchers[entity, session].add(watcher)
+
+    def unwatch(self, entity: str, session: str | None, watcher: Callable[[], None]) -> None:
+        """Call it no more."""
+        watchers = self._watchers[entity, session]
+        watchers.discard(watcher)
+        if not watchers:
+            del self._watchers[entity, session]
 
     def first(self, entity: str, session: str | None) -> bytes | None:
         """Return the first message that is kept; None if none is kept."""
         kept = self._payloads.get((entity, session))
         return kept[0] if kept else None
 
-    def drop_first(self, entity: str, session: str | None) -> None:
-        """Keep the first message no longer: it was sent."""
+    def take_first(self, entity: str, session: str | None) -> Deleted:
+        """Keep the first message no longer, and return it: it is sent."""
         kept = self._payloads[entity, session]
-        kept.popleft()
+        payload = kept.popleft()
         if not kept:
             del self._payloads[entity, session]
+        return Deleted(entity, session, [payload])
 
     def report_lost(self) -> None:
         """Log the messages that no client gets any more."""
@@ -47,3 +99,31 @@ class Undelivered:
                 len(kept),
             )
         self._payloads.clear()
+
+
+class OnTheWay:
+    """Messages that were deleted and written to a socket, as long as the operating system does not have them."""
+
+    def __init__(self) -> None:
+        self._written = 0
+        self._deleted: deque[tuple[int, list[Deleted]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._deleted)
+
+    def note(self, size: int, deleted: list[Deleted]) -> None:
+        """Note bytes that were written, and the messages among them."""
+        self._written += size
+        if deleted:
+            self._deleted.append((self._written, deleted))
+
+    def note_left(self, size: int) -> None:
+        """Note how many of the bytes the operating system does not have yet."""
+        while self._deleted and self._deleted[0][0] <= self._written - size:
+            self._deleted.popleft()
+
+    def take(self) -> list[Deleted]:
+        """Return the messages that the operating system may not have, and forget them."""
+        taken = [one for _, several in self._deleted for one in several]
+        self._deleted.clear()
+        return taken

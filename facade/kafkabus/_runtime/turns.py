@@ -1,0 +1,95 @@
+"""Turns of clients: how much of what they have sent is looked at before the others have theirs.
+
+A few bytes may ask for much work. What a client sends is looked at as soon as it comes, until the time of a round is used up.
+Then those of which something is left have short turns, one after the other, and everything else of the process has its turn
+between two rounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final, Protocol
+
+ROUND: Final = 0.02
+"""How long clients' frames are looked at before the event loop does something else, in seconds."""
+TURN: Final = 0.004
+"""How long one client's frames are looked at before those of the next one if there are others that wait, in seconds."""
+
+
+class Pace:
+    """The pace of work that may take long: it lets others have their turn whenever it has taken as long as a turn."""
+
+    def __init__(self) -> None:
+        self._time = asyncio.get_running_loop().time
+        self._until = self._time() + TURN
+
+    async def keep(self) -> None:
+        """Let others have their turn if it is time."""
+        if self._time() >= self._until:
+            await asyncio.sleep(0)
+            self._until = self._time() + TURN
+
+
+class Reader(Protocol):
+    """A client whose frames are looked at."""
+
+    def step(self) -> bool:
+        """Look at the next frame; return whether there was one."""
+        ...
+
+    def end_turn(self, *, is_through: bool) -> None:
+        """Take note that a turn is over.
+
+        Args:
+            is_through: Whether no frame is left; else another turn follows.
+        """
+        ...
+
+
+class Turns:
+    """Gives clients their turns."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[Reader] = deque()
+        self._is_running = False
+        self._ends = 0.0
+
+    def begin(self, reader: Reader) -> None:
+        """Look at the frames of a client, unless others wait for their turns; then it waits, too."""
+        loop = asyncio.get_running_loop()
+        if not self._is_running:
+            # The round ends with this pass of the event loop.
+            self._is_running = True
+            self._ends = loop.time() + ROUND
+            loop.call_soon(self._next_round)
+        if self._waiting or loop.time() >= self._ends:
+            if reader not in self._waiting:
+                self._waiting.append(reader)
+            reader.end_turn(is_through=False)
+        else:
+            self._take(reader, self._ends)
+
+    def leave(self, reader: Reader) -> None:
+        """Give a client no turn any more."""
+        if reader in self._waiting:
+            self._waiting.remove(reader)
+
+    def _take(self, reader: Reader, until: float) -> None:
+        time = asyncio.get_running_loop().time
+        while reader.step():
+            if time() >= until:
+                self._waiting.append(reader)
+                reader.end_turn(is_through=False)
+                return
+        reader.end_turn(is_through=True)
+
+    def _next_round(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._ends = loop.time() + ROUND
+        while self._waiting and (now := loop.time()) < self._ends:
+            self._take(self._waiting.popleft(), now + TURN)
+        if self._waiting:
+            loop.call_soon(self._next_round)
+        else:
+            self._is_running = False
