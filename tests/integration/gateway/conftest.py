@@ -10,6 +10,7 @@ from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from tests.amqp_client import AmqpClient
+from tests.integration.gateway.conversation import Completions
 
 
 @pytest.fixture
@@ -52,3 +53,9 @@ async def other(port: int) -> AsyncIterator[AmqpClient]:
     """Another client."""
     async with AmqpClient(port) as client:
         yield client
+
+
+@pytest.fixture
+def completions(monkeypatch: pytest.MonkeyPatch) -> Completions:
+    """The completions of the gateway's messages."""
+    return Completions(monkeypatch)

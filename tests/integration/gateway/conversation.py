@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafkabus._core.entity import Entity
+from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.performatives import Composite, Declare, Declared, Discharge
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
@@ -94,3 +95,23 @@ class Gate:
     def release(self, name: str = "q") -> None:
         """Hold an entity's descriptions back no more."""
         self._held.pop(name).set()
+
+
+class Completions:
+    """Holds completions back while ``may_go`` is not set.
+
+    Attributes:
+        may_go: Set while completions may go on.
+        came: Set when one was asked for.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        complete = ServiceBusReceiver.complete_messages
+        self.may_go, self.came = asyncio.Event(), asyncio.Event()
+
+        async def late(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> None:
+            self.came.set()
+            await self.may_go.wait()
+            await complete(receiver, *arguments, **options)
+
+        monkeypatch.setattr(ServiceBusReceiver, "complete_messages", late)

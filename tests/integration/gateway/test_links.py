@@ -27,7 +27,7 @@ from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus_mapping.amqp.sections import decode_sections
 from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
 from tests.amqp_client import PATIENCE, AmqpClient, LinkError
-from tests.integration.gateway.conversation import message, operation, received
+from tests.integration.gateway.conversation import Completions, message, operation, received
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 LOCK_TOKEN = "x-opt-lock-token"
@@ -154,32 +154,6 @@ async def test_a_link_whose_ends_cannot_be_written_has_an_answer(client: AmqpCli
 
 
 # Receive and delete.
-
-
-class Completions:
-    """Holds completions back while ``may_go`` is not set.
-
-    Attributes:
-        may_go: Set while completions may go on.
-        came: Set when one was asked for.
-    """
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        complete = ServiceBusReceiver.complete_messages
-        self.may_go, self.came = asyncio.Event(), asyncio.Event()
-
-        async def late(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> None:
-            self.came.set()
-            await self.may_go.wait()
-            await complete(receiver, *arguments, **options)
-
-        monkeypatch.setattr(ServiceBusReceiver, "complete_messages", late)
-
-
-@pytest.fixture
-def completions(monkeypatch: pytest.MonkeyPatch) -> Completions:
-    """The completions of the gateway's messages."""
-    return Completions(monkeypatch)
 
 
 @pytest.mark.parametrize("end", ["detach", "end", "close"])

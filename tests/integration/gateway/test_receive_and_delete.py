@@ -1,0 +1,322 @@
+"""Receive and delete: what is deleted for a client is sent to it, or to the next one, whatever becomes of it meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
+from typing import Any
+
+import pytest
+
+from kafkabus._core.exceptions import ServiceBusConnectionError
+from kafkabus.aio import ServiceBusReceiver
+from kafkabus.gateway.amqp import conditions as c
+from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
+from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.peer import Peer
+from kafkabus.gateway.server.undelivered import Deleted, OnTheWay
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp.types import Array, Int, UInt
+from tests.amqp_client import PATIENCE, AmqpClient, Link
+from tests.integration.gateway.conversation import Completions, message, operation, received
+
+ANSWERS, REQUESTS = 61, 60
+
+
+async def fill(client: AmqpClient, count: int, size: int = 1, entity: str = "q") -> None:
+    """Send messages."""
+    sender = await client.sender(entity, 50)
+    await sender.until_credit(count)
+    await asyncio.gather(*(sender.put(message(b"%d".ljust(size) % number)) for number in range(count)))
+    await sender.detach()
+
+
+async def taken(client: AmqpClient, entity: str = "q", handle: int = 70) -> list[bytes]:
+    """Receive and delete all messages that are there; return the beginnings of their bodies."""
+    link = await client.receiver(entity, handle, takes=True)
+    link.grant(10_000, drain=True)
+    await client.until(lambda: link.flowed is not None and link.flowed.drain)
+    found = [(await link.receive()).body[:10].strip() for _ in range(link.waiting)]
+    await link.detach()
+    return found
+
+
+def peer_of(gateway: Gateway, handle: int = 1) -> Peer:
+    """Return the connection that has a link with a handle."""
+    (peer,) = [one for one in gateway.peers if any(link.attach.name == f"link-{handle}" for link in one.nodes)]
+    return peer
+
+
+async def let_go(gateway: Gateway, peer: Peer) -> None:
+    """Wait until a connection that is lost was let go of."""
+    while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+
+
+async def test_links_share_a_window(port: int, client: AmqpClient) -> None:
+    """What one of them has room for is not deleted for the other, too."""
+    await fill(client, 5)
+    await fill(client, 5, entity="t")
+    narrow = AmqpClient(port)
+    narrow.window = 5
+    async with narrow:
+        links = [await narrow.receiver("q", 1, takes=True), await narrow.receiver("t/Subscriptions/all", 2, takes=True)]
+        for link in links:
+            link.grant(5)
+        await narrow.until(lambda: sum(link.waiting for link in links) == 5)
+        for link in links:
+            await link.detach()
+        came = [link.waiting for link in links]
+    left = [len(await taken(client)), len(await taken(client, "t/Subscriptions/all"))]
+    assert [sum(pair) for pair in zip(came, left, strict=True)] == [5, 5]
+
+
+@pytest.mark.parametrize("end", ["detach", "lose"])
+async def test_a_message_that_the_window_cuts_goes_to_the_next_client(
+    port: int, gateway: Gateway, client: AmqpClient, end: str
+) -> None:
+    """It has more frames than its client ever takes at once, and the client goes before it has taken all."""
+    await fill(client, 1, size=500_000)
+    narrow = AmqpClient(port)
+    narrow.window = 2
+    async with narrow:
+        link = await narrow.receiver("q", takes=True)
+        link.grant(1)
+        peer = peer_of(gateway)
+        while not peer.engine.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        if end == "detach":
+            await link.detach()
+        else:
+            narrow.abort()
+            await narrow.until(lambda: False)
+            await let_go(gateway, peer)
+        assert link.waiting == 0
+        assert await taken(client) == [b"0"]
+
+
+@pytest.mark.parametrize("links", [1, 3])
+async def test_a_small_socket_bounds_what_is_deleted(
+    port: int, gateway: Gateway, client: AmqpClient, links: int
+) -> None:
+    """Over all links of a client; also after the socket has passed on all that it got."""
+    await fill(client, 200, size=10_000)
+    async with AmqpClient(port) as stuck:
+        receivers = [await stuck.receiver("q", handle, takes=True) for handle in range(1, links + 1)]
+        peer = peer_of(gateway)
+        assert peer._transport is not None
+        for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
+            transport.get_extra_info("socket").setsockopt(SOL_SOCKET, which, 20_000)
+        receivers[0].grant(3)
+        await received(receivers[0], 3)
+        stuck.pause_reading()
+        for link in receivers:
+            link.grant(200)
+        while peer.room >= 10_000:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        stuck.abort()
+        await stuck.until(lambda: False)
+        await let_go(gateway, peer)
+    # 200 of them are 2 MB.
+    assert 200 - 3 - len(await taken(client)) <= 20
+
+
+async def test_what_is_kept_goes_to_a_client_that_waits(gateway: Gateway, client: AmqpClient) -> None:
+    """It waits for messages, of which none comes."""
+    link = await client.receiver("q", takes=True)
+    link.grant(5)
+    await operation(client, "peek-message", {"message-count": Int(1)})  # The gateway has read the credit.
+    gateway.undelivered.put(Deleted("q", None, [message("kept")]))
+    assert (await link.receive()).body == b"kept"
+
+
+async def test_kept_messages_of_a_session_keep_their_order(port: int, gateway: Gateway, client: AmqpClient) -> None:
+    """Small ones do not overtake one that has no room yet."""
+    gateway.undelivered.put(Deleted("q", None, [message(b"0".ljust(300_000)), message(b"1")]))
+    narrow = AmqpClient(port)
+    narrow.window = 9
+    async with narrow:
+        link = await narrow.receiver("q", takes=True)
+        narrow.window = 3
+        link.grant(9, echo=True)
+        await fill(client, 1)
+        await narrow.until(lambda: link.flowed is not None)
+        narrow.window = 9
+        link.grant(9)
+        assert [one.body[:1] for one in await received(link, 2)] == [b"0", b"1"]
+
+
+def test_what_the_operating_system_has_is_not_kept() -> None:
+    """The rest is, in its order."""
+    way, first, second, third = OnTheWay(), *(Deleted("q", None, [b"%d" % number]) for number in range(3))
+    way.note(10, [first])
+    way.note(10, [])
+    way.note(10, [second, third])
+    way.note_left(21)
+    assert len(way) == 2
+    way.note_left(20)
+    assert len(way) == 1
+    way.note_left(1)
+    assert (way.take(), way.take()) == ([second, third], [])
+
+
+# By number.
+
+
+class Deferred:
+    """Messages of a queue that were deferred, and the links for requests of a client.
+
+    Attributes:
+        client: The client.
+        numbers: Their numbers.
+        answers: Takes the answers; it has no credit.
+        requests: Takes the requests.
+    """
+
+    def __init__(self, client: AmqpClient, numbers: list[int], answers: Link, requests: Link) -> None:
+        self.client = client
+        self.numbers = numbers
+        self.answers = answers
+        self.requests = requests
+
+    @classmethod
+    async def made(cls, client: AmqpClient, count: int, size: int = 1) -> Deferred:
+        """Defer messages."""
+        await fill(client, count, size)
+        receiver = await client.receiver("q", 40)
+        came = await received(receiver, count)
+        numbers = [int(one.sections.message_annotations["x-opt-sequence-number"]) for one in came]
+        await receiver.settle(*came, state=Modified(True, True))
+        await receiver.detach()
+        answers = await client.attach(ANSWERS, receives=True, source=Source("q/$management"), target=Target("answers"))
+        return cls(client, numbers, answers, await client.sender("q/$management", REQUESTS))
+
+    def ask(self, name: str, body: Any, answers: str = "answers") -> asyncio.Future[Any]:
+        """Ask for an operation; return the request's outcome."""
+        request = Sections(
+            properties={"message_id": "m", "reply_to": answers},
+            application_properties={"operation": f"com.microsoft:{name}"},
+            value=body,
+        )
+        return self.requests.put(encode_sections(request))
+
+    def take(self, *numbers: int) -> asyncio.Future[Any]:
+        """Ask for messages by their numbers, to be deleted."""
+        return self.ask(
+            "receive-by-sequence-number",
+            {"sequence-numbers": Array(list(numbers)), "receiver-settle-mode": UInt(0)},
+        )
+
+    async def came(self) -> list[bytes]:
+        """Return the bodies of the messages in the answers that have come."""
+        bodies: list[bytes] = []
+        for _ in range(self.answers.waiting):
+            value = (await self.answers.receive()).sections.value or {}
+            bodies += [decode_sections(one["message"]).data[0][:10].strip() for one in value.get("messages", [])]
+        return bodies
+
+    async def deferred(self, other: AmqpClient) -> list[bytes]:
+        """Return the bodies of those that are still deferred."""
+        found: list[bytes] = []
+        for number in self.numbers:
+            body = {"sequence-numbers": Array([number]), "receiver-settle-mode": UInt(1)}
+            status, answer = await operation(other, "receive-by-sequence-number", body)
+            if status == 200:
+                found += [decode_sections(one["message"]).data[0][:10].strip() for one in answer["messages"]]
+        return found
+
+
+async def settled(client: AmqpClient) -> None:
+    """Return when the gateway has read, and answered, what was said before."""
+    await operation(client, "peek-message", {"message-count": Int(1)})
+
+
+@pytest.mark.parametrize("end", ["detach", "end", "lose"])
+@pytest.mark.parametrize("why", ["two at once", "given up", "taken"])
+async def test_an_answer_with_messages_waits_for_credit_or_the_next_client(
+    port: int, gateway: Gateway, client: AmqpClient, completions: Completions, why: str, end: str
+) -> None:
+    """Other answers may have used the credit, or the client may have given it up, while they were deleted."""
+    async with AmqpClient(port) as going:
+        deferred = await Deferred.made(going, 2)
+        peer = peer_of(gateway, REQUESTS)
+        deferred.answers.grant(1)
+        await deferred.requests.until_credit()
+        if why == "two at once":
+            await asyncio.gather(*map(deferred.take, deferred.numbers))
+        else:
+            deferred.take(*deferred.numbers)
+            await asyncio.wait_for(completions.came.wait(), PATIENCE)
+            if why == "taken":
+                deferred.ask("peek-message", {"message-count": Int(1)})
+                await deferred.answers.receive()
+            else:
+                await deferred.answers.drain()
+        completions.may_go.set()
+        while peer.engine.holds:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        if end == "detach":
+            await deferred.answers.detach()
+        elif end == "end":
+            # A handle that no link has ends the session.
+            going.say(Flow(next_incoming_id=0, incoming_window=9, outgoing_window=9, handle=999, next_outgoing_id=0))
+            await going.until(lambda: deferred.answers.is_detached)
+        else:
+            going.abort()
+            await going.until(lambda: False)
+            await let_go(gateway, peer)
+        came = await deferred.came()
+        left = await deferred.deferred(client)
+        assert sorted([*came, *left, *await taken(client)]) == [b"0", b"1"]
+
+
+async def test_an_answer_with_messages_is_sent_whatever_waits(client: AmqpClient, other: AmqpClient) -> None:
+    """Other answers that are large wait for another link."""
+    deferred = await Deferred.made(client, 4, size=600_000)
+    await client.attach(63, receives=True, source=Source("q/$management"), target=Target("others"))
+    for _ in range(3):
+        assert await deferred.ask("peek-message", {"message-count": Int(4)}, "others") == Accepted()
+    await settled(other)
+    deferred.answers.grant(1)
+    assert await deferred.take(deferred.numbers[0]) == Accepted()
+    await client.until(lambda: deferred.answers.waiting == 1)
+    assert len(await deferred.came()) == 1
+
+
+@pytest.mark.parametrize("unknown", [True, False])
+async def test_messages_that_may_be_deleted_are_in_the_answer(
+    client: AmqpClient, other: AmqpClient, monkeypatch: pytest.MonkeyPatch, unknown: bool
+) -> None:
+    """Rather twice than never: whether they were deleted is unknown, or some were, and some locks were lost."""
+    complete: Callable[..., Any] = ServiceBusReceiver.complete_messages
+
+    async def completed(receiver: ServiceBusReceiver, messages: Any) -> None:
+        if unknown:
+            await complete(receiver, messages)
+            raise ServiceBusConnectionError("no answer")
+        # One that was settled by another client meanwhile.
+        body = {"lock-tokens": Array([messages[0].lock_token]), "disposition-status": "abandoned"}
+        assert (await operation(other, "update-disposition", body))[0] == 200
+        await complete(receiver, messages)
+
+    monkeypatch.setattr(ServiceBusReceiver, "complete_messages", completed)
+    deferred = await Deferred.made(client, 2)
+    deferred.answers.grant(1)
+    assert await deferred.take(*deferred.numbers) == Accepted()
+    await client.until(lambda: deferred.answers.waiting == 1)
+    came = await deferred.came()
+    monkeypatch.undo()
+    assert len(came) == (2 if unknown else 1)
+    assert sorted([*came, *([] if unknown else await deferred.deferred(other))]) == [b"0", b"1"]
+
+
+async def test_nothing_is_deleted_for_an_answer_that_nobody_takes(client: AmqpClient, other: AmqpClient) -> None:
+    """The client has given no credit."""
+    deferred = await Deferred.made(client, 1)
+    assert await deferred.take(*deferred.numbers) == Accepted()
+    await settled(other)
+    deferred.answers.grant(1)
+    answer = (await deferred.answers.receive()).sections.application_properties
+    assert answer["errorCondition"] == c.NOT_ALLOWED
+    assert await deferred.deferred(other) == [b"0"]
