@@ -576,7 +576,12 @@ def test_many_claims_do_not_make_a_check_longer(monkeypatch: pytest.MonkeyPatch)
         held.put(f"sb://host/{number}", text)
     asked: list[str | None] = []
     require = Claim.require
-    monkeypatch.setattr(Claim, "require", lambda self, path, *given: (asked.append(path), require(self, path, *given)))
+
+    def counted(claim: Claim, path: str | None, now: float, *rights: Right) -> None:
+        asked.append(path)
+        require(claim, path, now, *rights)
+
+    monkeypatch.setattr(Claim, "require", counted)
     held.check("q/only", Right.SEND)
     for path, right in (("q", Right.SEND), ("q/only", Right.LISTEN)):
         with pytest.raises(AmqpError, match="the token is for 'q/only'" if path == "q" else "Listen claim is required"):

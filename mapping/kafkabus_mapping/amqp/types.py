@@ -346,8 +346,14 @@ def decode(data: bytes, at: int = 0, most_values: int = MOST_VALUES) -> tuple[An
     Raises:
         AmqpDecodeError: The bytes there are not an AMQP value.
     """
+    value, at, _ = decode_counted(data, at, most_values)
+    return value, at
+
+
+def decode_counted(data: bytes, at: int, most_values: int) -> tuple[Any, int, int]:
+    """Decode a value as ``decode`` does; return the number of elements as well, each of which takes about 64 bytes."""
     reader = _Reader(data, at, len(data), most_values)
-    return reader.value(), reader.at
+    return reader.value(), reader.at, most_values - reader.left
 
 
 def encode(value: Any) -> bytes:

@@ -32,8 +32,9 @@ from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.receivers import LOCKED_UNTIL, TIMEOUT, ReceiverNode
 from kafkabus.gateway.server.sources import SESSION_FILTER
-from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
+from kafkabus_mapping.amqp.carrying import TIMESPAN
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import (
     Array,
@@ -819,6 +820,33 @@ async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
     assert (await operation(client, "enumerate-rules", everything))[0] == 400
 
 
+async def test_rules_with_values_that_amqp_has_not_are_listed(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """With the nearest values that it has; other ways of administration take them."""
+    values = {"duration": timedelta(days=5), "longest": timedelta.max, "large": 2**64 - 1, "larger": 10**39}
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_rule("t", "all", "odd", filter=CorrelationRuleFilter(properties=values))
+    status, body = await operation(client, "enumerate-rules", {}, "t/Subscriptions/all")
+    assert status == 200
+    (odd,) = [rule for one in body["rules"] if (rule := one["rule-description"].value)[2] == "odd"]
+    assert odd[0].value[8] == {
+        "duration": Described(TIMESPAN, 5 * 86_400 * 10_000_000),
+        "longest": Described(TIMESPAN, 2**63 - 1),
+        "large": ULong(2**64 - 1),
+        "larger": str(10**39),
+    }
+
+
+async def test_a_large_or_intricate_request_is_refused_before_it_takes_long(client: AmqpClient) -> None:
+    """A stranger may ask ``$cbs``, and each element of a value takes a microsecond."""
+    claims, requests = await client.sender("$cbs", 70), await client.sender("q/$management", 71)
+    for link, value in ((claims, b"x" * 70_000), (requests, [None] * 70_000)):
+        outcome = await link.send(encode_sections(Sections(value=value)))
+        assert outcome.error.condition in {c.MESSAGE_SIZE_EXCEEDED, c.ARGUMENT_ERROR}
+    outcome = await (await client.sender("q", 72)).send(encode_sections(Sections(value=[None] * 70_000)))
+    assert outcome.error.condition == c.ARGUMENT_ERROR
+    assert "more than 65536 elements" in outcome.error.description
+
+
 @pytest.mark.parametrize(
     ("name", "body", "told"),
     [
@@ -831,6 +859,16 @@ async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
         ("schedule-message", {"messages": [5]}, (400, c.ARGUMENT_ERROR)),
         ("receive-by-sequence-number", {"sequence-numbers": [77]}, (404, c.MESSAGE_NOT_FOUND)),
         ("add-rule", {"rule-name": "x", "rule-description": {"sql-filter": {}}}, (400, c.ARGUMENT_ERROR)),
+        (
+            "add-rule",
+            {"rule-name": "x", "rule-description": {"correlation-filter": {"properties": 5}}},
+            (400, c.ARGUMENT_ERROR),
+        ),
+        (
+            "get-message-sessions",
+            {"last-updated-time": datetime(9999, 12, 31, tzinfo=timezone.utc)},
+            (400, c.NOT_ALLOWED),
+        ),
     ],
 )
 async def test_a_bad_request_is_answered_with_its_error(

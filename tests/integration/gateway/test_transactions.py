@@ -26,12 +26,13 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
 )
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.senders import SEND_VIA
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.transactions import TransactionLimits
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.sections import decode_sections
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.entities import EntityStatus
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
@@ -453,6 +454,40 @@ async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryN
         with pytest.raises(AmqpError):
             part.count(100)
         assert gateway.transaction_room.taken == 0
+
+
+async def test_the_client_that_keeps_most_gives_up_a_transaction_for_others(namespace: InMemoryNamespace) -> None:
+    """Its largest; it learns so when it goes on with it. Those of the others are safe from it."""
+    settings = GatewaySettings(transactions=TransactionLimits(total_bytes=2_000))
+    async with Gateway(namespace.connection_string, settings) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port) as one, AmqpClient(port) as other:
+            sender, link = await one.sender("q"), await one.coordinator()
+            second, its_link = await other.sender("q"), await other.coordinator()
+            names = [await declared(link) for _ in range(2)]
+            for name, size in zip(names, (900, 600), strict=True):
+                assert await sender.send(keyed("x" * size), state=TransactionalState(name)) == within(name)
+            its_name = await declared(its_link)
+            for _ in range(2):
+                sent = await second.send(keyed("y" * 300), state=TransactionalState(its_name))
+                assert sent == within(its_name)
+            outcome = await sender.send(keyed(), state=TransactionalState(names[0]))
+            assert outcome.outcome.error.condition == c.SERVER_BUSY
+            assert (await discharged(link, names[0])).error.condition == c.SERVER_BUSY
+            assert await discharged(link, names[1]) == Accepted()
+            assert await discharged(its_link, its_name) == Accepted()
+            assert gateway.transaction_room.taken == 0
+            assert sorted(await bodies(one)) == [b"x" * 600, b"y" * 300, b"y" * 300]
+
+
+async def test_the_messages_of_a_batch_count_each(bounded: AmqpClient) -> None:
+    """A transaction has so many messages, however they come."""
+    sender, link = await bounded.sender("q"), await bounded.coordinator()
+    name = await declared(link)
+    batch = encode_sections(Sections(data=[keyed("x")] * 4))
+    state = TransactionalState(name)
+    outcome = await sender.send(batch, message_format=BATCH_FORMAT, state=state)
+    await refused(bounded, link, name, outcome, c.RESOURCE_LIMIT_EXCEEDED)
 
 
 async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kafkabus.gateway.amqp.conditions import (
     DECODE_ERROR,
     FRAMING_ERROR,
     HANDLE_IN_USE,
+    ILLEGAL_STATE,
     NOT_ALLOWED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
@@ -23,6 +26,7 @@ from kafkabus.gateway.amqp.events import (
     Disposed,
     Event,
     Limits,
+    LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
@@ -43,9 +47,12 @@ from kafkabus.gateway.amqp.performatives import (
     SaslInit,
     SaslMechanisms,
     SaslOutcome,
+    Source,
+    Target,
     TransactionalState,
     Transfer,
 )
+from kafkabus.gateway.amqp.session import Link
 from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong, decode, encode
 from tests.unit.gateway.talk import Talk, only
 
@@ -626,3 +633,153 @@ def test_a_detached_link_holds_nothing(talk: Talk) -> None:
     assert talk.say(Disposition(True, 0, state=TransactionalState(b"t"))) == [Discarded(TransactionalState(b"t"))]
     assert talk.say(Transfer(0, 0, b"a", state=TransactionalState(b"t"))) == [Discarded(TransactionalState(b"t"))]
     assert talk.say(Detach(0, closed=True)) == []
+
+
+# Work that a few bytes ask for.
+
+
+def browsing(talk: Talk, count: int, window: int = 1_000) -> list[Link]:
+    """Attach links on which the peer receives."""
+    talk.open()
+    talk.say(Begin(None, 0, window, window))
+    links: list[Link] = []
+    for handle in range(count):
+        (event,) = talk.say(Attach(f"l{handle}", handle, True, source=Source("q"), target=Target("here")))
+        assert isinstance(event, LinkAttached)
+        event.link.accept()
+        links.append(event.link)
+    return links
+
+
+def test_links_that_wait_for_no_room_are_not_told_of_it() -> None:
+    """A peer may have thousands, and open and close its window with a few bytes each."""
+    talk = Talk()
+    one, two, three, _ = browsing(talk, 4, window=0)
+    one.session.await_room(two, 1)
+    one.session.await_room(three, 5)
+    assert talk.say(Flow(None, 0, 0, 0)) == []
+    for window, told in ((4, [two]), (0, []), (9, [three]), (0, []), (9, [])):
+        events = talk.say(Flow(None, window, 0, 0))
+        assert [event.link for event in events if isinstance(event, LinkFlowed)] == told
+
+
+def test_reserved_room_is_for_no_other() -> None:
+    """Links are told of it when it was not used."""
+    talk = Talk()
+    one, two = browsing(talk, 2, window=5)
+    session = one.session
+    session.reserved = 3
+    assert session.room == 2
+    session.await_room(two, 3)
+    assert session.take_ready() == []
+    session.reserved = 0
+    assert (session.take_ready(), session.take_ready()) == ([two], [])
+
+
+@given(
+    begins=st.sampled_from([0, 2**32 - 5]),
+    steps=st.lists(st.tuples(st.integers(-3, 25), st.sampled_from([1, 2, 5, 2**31, 2**32])), max_size=8),
+)
+def test_states_are_told_of_the_numbers_of_a_range(begins: int, steps: list[tuple[int, int]]) -> None:
+    """Numbers go round; of each delivery, one state is told."""
+    talk = Talk()
+    one, two = browsing(talk, 2)
+    one.session._next_delivery = begins
+    expected = {(begins + step) % 2**32 for step in range(20)}
+    for step in range(20):
+        (one, two)[step % 2].send(b"t", b"x", settled=step % 7 == 3)
+    expected -= {(begins + step) % 2**32 for step in range(20) if step % 7 == 3}
+    for first, count in steps:
+        start = (begins + first) % 2**32
+        within = {number for number in expected if (number - start) % 2**32 < count}
+        events = talk.say(Disposition(True, start, (start + count - 1) % 2**32, False, Accepted()))
+        found = [one.number for event in events if isinstance(event, Disposed) for one in event.deliveries]
+        assert (sorted(found), len(found)) == (sorted(within), len(within))
+        expected -= within
+
+
+def test_deliveries_of_a_link_go_with_it() -> None:
+    """And those of a session; what was settled is counted no more."""
+    talk = Talk()
+    one, two = browsing(talk, 2)
+    for link in (one, two, one):
+        link.send(b"t", b"x", settled=False)
+    assert talk.engine.unsettled == 3
+    talk.say(Detach(0, closed=True))
+    assert (talk.engine.unsettled, talk.engine.links) == (1, 1)
+    (event,) = talk.say(Disposition(True, 0, 9, False, Accepted()))
+    assert isinstance(event, Disposed)
+    assert [one.link for one in event.deliveries] == [two]
+    talk.say(End())
+    assert (talk.engine.unsettled, talk.engine.links) == (0, 0)
+
+
+@pytest.mark.parametrize("end", ["detach", "end", "lose"])
+def test_what_was_not_sent_as_a_whole_comes_back(end: str) -> None:
+    """The contents of settled messages, in their order; of others nothing is told."""
+    talk = Talk()
+    (link,) = browsing(talk, 1, window=2)
+    for number in range(4):
+        link.send(b"t", b"x", settled=number != 2, content=number)
+    assert talk.engine.take_sent() == [0, 1]
+    if end == "lose":
+        talk.engine.lose()
+    else:
+        talk.say(Detach(0, closed=True) if end == "detach" else End())
+    assert (link.unsent, talk.engine.take_sent(), talk.engine.waiting_bytes) == ([3], [], 0)
+
+
+def test_what_waited_for_the_window_is_sent() -> None:
+    """Its last frame tells."""
+    talk = Talk()
+    (link,) = browsing(talk, 1, window=1)
+    size = 2 * link.session.payload_room(2)
+    link.send(b"t", b"x" * size, settled=True, content="it")
+    assert talk.engine.take_sent() == []
+    talk.say(Flow(1, 9, 0, 0))
+    assert talk.engine.take_sent() == ["it"]
+
+
+def test_a_link_whose_peer_gave_up_is_answered_once(talk: Talk) -> None:
+    """Another link may have its handle by then."""
+    (event,) = talk.say(Attach("first", 5, True, source=Source("q"), target=Target("here")))
+    talk.say(Detach(5, closed=True))
+    talk.say(Attach("second", 5, True, source=Source("q"), target=Target("here")))
+    talk.heard(Attach)
+    assert isinstance(event, LinkAttached)
+    event.link.refuse(AmqpError(NOT_ALLOWED, "no"))
+    event.link.accept()
+    talk.take()
+    assert (talk.heard(Attach), talk.heard(Detach)[1:], event.link.is_attached) == ([], [], False)
+
+
+def test_a_performative_has_so_many_elements(talk: Talk) -> None:
+    """Each takes a microsecond, and sixty bytes."""
+    attach = Attach("l", 0, True, source=Source("q"), target=Target("x"), properties={Symbol("a"): [None] * 4_000})
+    (event,) = talk.say(attach)
+    assert isinstance(event, LinkAttached)
+    assert event.link.attach_bytes > 4_000 * 50
+    attach.handle, attach.properties = 1, {Symbol("a"): [None] * 5_000}
+    *_, event = talk.say(attach)
+    assert isinstance(event, Closed)
+    assert event.error is not None
+    assert event.error.condition == DECODE_ERROR
+
+
+def test_the_state_of_a_message_that_has_begun_is_counted(talk: Talk) -> None:
+    """As long as it has not ended."""
+    incoming(talk)
+    before = talk.engine.partial_bytes
+    state = TransactionalState(b"t" * 9_000)
+    talk.say(Transfer(0, 0, b"t", 0, False, more=True, state=state))
+    assert talk.engine.partial_bytes - before > 9_000
+    talk.say(Transfer(0, more=False), b"x")
+    assert talk.engine.partial_bytes == before
+
+
+def test_a_tag_has_so_many_bytes(talk: Talk) -> None:
+    """The link is detached."""
+    incoming(talk)
+    talk.say(Transfer(0, 0, b"t" * 33, 0, False), b"x")
+    (detach,) = talk.heard(Detach)
+    assert condition_of(detach) == ILLEGAL_STATE

@@ -425,7 +425,9 @@ class EntityCatalog:
         self._by_ledger[ledger] = entity
         try:
             await self.create_ledgers([ledger])
-            await self._connections.ledger_client.execute(Claim.poll(ledger))
+            # Another client may be creating the entity; then the topic that appears is not this ledger's.
+            with suppress(MessagingEntityNotFoundError):
+                await self._connections.ledger_client.execute(Claim.poll(ledger))
             await self._connections.ledger_client.forget([ledger])
         finally:
             del self._by_ledger[ledger]

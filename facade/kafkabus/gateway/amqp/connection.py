@@ -103,7 +103,7 @@ class Connection:
         links: How many links there are, of all sessions.
         unsettled: How many deliveries that were sent are not settled, of all sessions.
         unanswered: How many links were detached of which the peer has not said that it knows.
-        frame_bytes: The size of the frame that is handled.
+        frame_bytes: About how many bytes of memory the performative takes that is handled.
     """
 
     def __init__(
@@ -308,7 +308,7 @@ class Connection:
             return []
         if self._phase is _Phase.OPEN:
             return self._opened(_expected(performative, Open))
-        self.frame_bytes = frame.size
+        self.frame_bytes = frame.kept
         if isinstance(performative, Begin):
             return self._begin(frame.channel, performative)
         return self._handle_in_session(frame.channel, performative, frame.payload)

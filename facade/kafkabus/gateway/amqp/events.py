@@ -129,6 +129,7 @@ class IncomingDelivery:
         settled: Whether the peer wants to know nothing of it.
         state: Its state, such as the transaction that it is part of.
         size: The bytes that came.
+        overhead: About how many bytes of memory its tag and its state take.
         pieces: Its bytes; empty if there are too many.
     """
 
@@ -139,6 +140,7 @@ class IncomingDelivery:
     settled: bool
     state: Any
     size: int = 0
+    overhead: int = 0
     pieces: list[bytes] = field(default_factory=list[bytes])
 
     @property
@@ -149,7 +151,7 @@ class IncomingDelivery:
     @property
     def kept(self) -> int:
         """How many bytes of it are kept."""
-        return 0 if self.is_too_large else self.size
+        return self.overhead + (0 if self.is_too_large else self.size)
 
     @property
     def payload(self) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from kafkabus.gateway.amqp.conditions import DECODE_ERROR, FRAMING_ERROR, AmqpError
 from kafkabus.gateway.amqp.performatives import Composite, decode_composite
-from kafkabus_mapping.amqp.types import AmqpDecodeError, Described, decode
+from kafkabus_mapping.amqp.types import AmqpDecodeError, Described, decode_counted
 
 AMQP_HEADER: Final = b"AMQP\x00\x01\x00\x00"
 SASL_HEADER: Final = b"AMQP\x03\x01\x00\x00"
@@ -20,6 +20,10 @@ SMALLEST_MAX_FRAME: Final = 512
 """The smallest maximum size of frames that a peer may set, in bytes."""
 MOST_VALUES: Final = 4_096
 """The most elements of all lists, maps and arrays of a performative: a frame of 64 KB may have 60,000, which take 0.1 s."""
+FEW_ELEMENTS: Final = 100
+"""How many elements of a performative are not counted: each has as many, in the fields that it has to have."""
+ELEMENT_BYTES: Final = 64
+"""About how many bytes of memory an element takes."""
 EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a performative, which keeps a connection alive."""
 
@@ -34,14 +38,14 @@ class Frame(NamedTuple):
         channel: The session's channel.
         performative: Its statement; None if it is empty.
         payload: The bytes behind the performative.
-        size: How many bytes performative and payload have.
+        kept: About how many bytes of memory the performative takes.
     """
 
     kind: int
     channel: int
     performative: Composite | None
     payload: bytes
-    size: int = 0
+    kept: int = 0
 
 
 class FrameReader:
@@ -101,13 +105,13 @@ def _frame(kind: int, channel: int, content: bytes) -> Frame:
     if not content:
         return Frame(kind, channel, None, b"")
     try:
-        value, at = decode(content, most_values=MOST_VALUES)
+        value, at, elements = decode_counted(content, 0, MOST_VALUES)
     except AmqpDecodeError as error:
         raise AmqpError(DECODE_ERROR, f"a frame's performative does not decode: {error}") from error
     performative = decode_composite(value) if isinstance(value, Described) else value
     if not isinstance(performative, Composite):
         raise AmqpError(DECODE_ERROR, f"{value!r:.60} is no performative")
-    return Frame(kind, channel, performative, content[at:], len(content))
+    return Frame(kind, channel, performative, content[at:], at + ELEMENT_BYTES * max(0, elements - FEW_ELEMENTS))
 
 
 def frame_of(channel: int, performative: bytes, payload: bytes = b"", kind: int = AMQP_FRAME) -> bytes:

@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 
 _FRAME_OVERHEAD: Final = 64
 """The most bytes of a transfer's frame beside its tag, its state and its payload."""
-_LONGEST_TAG: Final = 32
+LONGEST_TAG: Final = 32
+"""The most bytes of a delivery's tag, and of a transaction's id, beyond which no two of ours differ."""
 _NUMBERS: Final = 1 << 32
 _MOST_REMEMBERED: Final = 10_000
 """How many deliveries of transactions, and how many runs of deliveries that were sent settled, a session remembers."""
@@ -175,22 +176,26 @@ class Link:
             handle=self.handle, delivery_count=self._delivery_count, link_credit=self.credit, drain=drain
         )
 
+    def _begun(self, transfer: Transfer) -> IncomingDelivery:
+        """Return the message that a transfer begins.
+
+        Raises:
+            AmqpError: It may not begin one.
+        """
+        if self.credit <= 0:
+            raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"link {self.attach.name!r} had no credit left")
+        number, tag = transfer.delivery_id, transfer.delivery_tag
+        if number is None or tag is None:
+            raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
+        if len(tag) > LONGEST_TAG:
+            raise AmqpError(ILLEGAL_STATE, f"a tag of {len(tag)} bytes: a delivery's has at most {LONGEST_TAG}")
+        return IncomingDelivery(self, number, tag, transfer.message_format or 0, bool(transfer.settled), transfer.state)
+
     def _receive(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
         """Take a piece of a message; return the message if that was the last one."""
         delivery = self._coming
         if delivery is None:
-            if self.credit <= 0:
-                raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"link {self.attach.name!r} had no credit left")
-            if transfer.delivery_id is None or transfer.delivery_tag is None:
-                raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
-            self._coming = delivery = IncomingDelivery(
-                self,
-                transfer.delivery_id,
-                transfer.delivery_tag,
-                transfer.message_format or 0,
-                bool(transfer.settled),
-                transfer.state,
-            )
+            self._coming = delivery = self._begun(transfer)
         if transfer.settled:
             delivery.settled = True
         if transfer.state is not None:
@@ -201,6 +206,8 @@ class Link:
             self._took()
             return None
         before = delivery.kept
+        if delivery.state is not None:
+            delivery.overhead = max(delivery.overhead, connection.frame_bytes)
         delivery.add(payload)
         connection.partial_bytes += delivery.kept - before
         if transfer.more:
@@ -227,7 +234,7 @@ class Link:
 
     def frames_of(self, size: int) -> int:
         """Return how many frames a message of so many bytes takes, with the longest tag and no state."""
-        return max(1, -(-size // self.session.payload_room(_LONGEST_TAG + 1)))
+        return max(1, -(-size // self.session.payload_room(LONGEST_TAG + 1)))
 
     def send(
         self, tag: bytes, payload: bytes, *, settled: bool, content: Any = None, state: Composite | None = None
@@ -539,9 +546,12 @@ class Session:
     def _take_open(self, first: int, count: int) -> list[OutgoingDelivery]:
         """Return the deliveries of some numbers of which the peer has told no state before."""
         start = self._next_delivery - (self._next_delivery - first) % _NUMBERS
-        begin, end = bisect_left(self._open, start), bisect_left(self._open, start + count)
-        numbers = self._open[begin:end]
-        del self._open[begin:end]
+        numbers: list[int] = []
+        # A range may go round, too.
+        for first_open in (start - _NUMBERS, start):
+            begin, end = bisect_left(self._open, first_open), bisect_left(self._open, first_open + count)
+            numbers += self._open[begin:end]
+            del self._open[begin:end]
         return [found for number in numbers if (found := self._unsettled.get(number % _NUMBERS)) is not None]
 
     def _are_known(self, first: int, count: int, found: Sequence[OutgoingDelivery], state: TransactionalState) -> bool:
@@ -551,11 +561,11 @@ class Session:
             missing -= sum(max(0, min(first + count, end) - max(first, begin)) for begin, end in self._sent_settled)
         if missing > 0:
             missing -= sum(
-                name == state.txn_id and (number - first) % _NUMBERS < count
+                name == state.txn_id[:LONGEST_TAG] and (number - first) % _NUMBERS < count
                 for number, name in self._in_transactions.items()
             )
         for delivery in found:
-            self._in_transactions[delivery.number] = state.txn_id
+            self._in_transactions[delivery.number] = state.txn_id[:LONGEST_TAG]
         while len(self._in_transactions) > _MOST_REMEMBERED:
             del self._in_transactions[next(iter(self._in_transactions))]
         return missing <= 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._async.receiving.peek import MessagePeeker
@@ -48,6 +49,7 @@ class BrowserNode(BaseNode):
         self._path = path
         self._peeker = MessagePeeker()
         self._is_settled = link.attach.snd_settle_mode == SETTLED
+        self._ahead: deque[ServiceBusReceivedMessage] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
 
@@ -86,14 +88,16 @@ class BrowserNode(BaseNode):
         try:
             while link.is_attached:
                 self._wanted.clear()
-                messages = await self._next() if self._is_ready else []
-                for message in messages:
-                    payload = stored(message)
-                    link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
-                    self.peer.note_sent(len(payload))
-                    await pace.keep()
-                await self.peer.until_writable()
-                if messages:
+                if self._is_ready:
+                    self._ahead.extend(await self._next() if not self._ahead else [])
+                if self._ahead and self._is_ready:
+                    # The client may give its credit up while messages are looked for.
+                    while self._ahead and link.is_attached and link.credit > 0:
+                        payload = stored(self._ahead.popleft())
+                        link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
+                        self.peer.note_sent(len(payload))
+                        await pace.keep()
+                    await self.peer.until_writable()
                     wait = FIRST_WAIT
                     continue
                 if link.drain:

@@ -365,6 +365,8 @@ class ManagementNode(RequestNode):
         if isinstance(after, datetime) and after.year < ALL_FROM_YEAR:
             updated = after if after.tzinfo else after.replace(tzinfo=timezone.utc)
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
+        if not self._path.is_dead_letter and not (await self.peer.gateway.entity(self._path)).has_sessions:
+            raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
         names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
         if not names:
             return NO_CONTENT, None

@@ -156,7 +156,7 @@ class RequestNode(BaseNode):
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
-        self.peer.hold(delivery.size)
+        self.peer.hold(delivery.size + delivery.overhead)
         self.peer.start(
             self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)), is_work=True
         )
@@ -177,7 +177,7 @@ class RequestNode(BaseNode):
                 if request.reply is not None:
                     request.reply.send(_encoded(request.properties.get("message_id"), answer), request.deleted)
         finally:
-            self.peer.hold(-delivery.size)
+            self.peer.hold(-delivery.size - delivery.overhead)
             if part is not None:
                 part.end(error)
             if self.link.is_attached and self.link.credit <= AT_ONCE // 2:

@@ -42,6 +42,8 @@ BATCH_LIMIT: Final = Symbol("com.microsoft:max-message-batch-size")
 SEND_VIA: Final = Symbol("com.microsoft:transfer-destination-address")
 """The property of a link whose messages are to go on to another entity, which it names."""
 
+MESSAGE_BYTES: Final = 1_500
+"""About how many bytes a transaction keeps for a message of a batch beside those that came."""
 NOTHING_STORED: Final = (
     InvalidOperationError,
     MessageSizeExceededError,
@@ -115,7 +117,7 @@ class SenderNode(BaseNode):
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Have a message, or a batch of messages, stored."""
-        self.peer.hold(delivery.size)
+        self.peer.hold(delivery.size + delivery.overhead)
         self._waiting.append(_Arrival(delivery, self.peer.transactions.join(delivery.state, delivery.size)))
         if self._worker is None:
             self._worker = self.peer.start(self._work(), is_work=True)
@@ -128,7 +130,7 @@ class SenderNode(BaseNode):
                 try:
                     await self._store(arrivals)
                 finally:
-                    self.peer.hold(-sum(one.delivery.size for one in arrivals))
+                    self.peer.hold(-sum(one.delivery.size + one.delivery.overhead for one in arrivals))
                 if self.link.is_attached and self.link.credit <= self._credit // 2:
                     self.link.give_credit(self._credit - len(self._waiting))
                 self.peer.flush_soon()
@@ -171,6 +173,9 @@ class SenderNode(BaseNode):
         """Parse the messages of an arrival; answer it, and return False, if they are refused."""
         try:
             arrival.messages = await self._parsed(arrival.delivery, pace)
+            more = len(arrival.messages) - 1
+            if arrival.part is not None and more:
+                arrival.part.count(MESSAGE_BYTES * more, more)
         except AmqpError as error:
             self._answer([arrival], error)
             return False

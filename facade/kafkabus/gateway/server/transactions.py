@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import deque
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,7 +38,7 @@ from kafkabus.gateway.amqp.performatives import Composite, TransactionalState
 LOGGER = logging.getLogger("kafkabus.gateway")
 
 REMEMBERED: Final = 1_000
-"""How many transactions that lasted for too long a connection remembers, to tell its client why they are gone."""
+"""How many transactions that were given up a connection remembers, to tell its client why they are gone."""
 
 GiveBack = Callable[[], Awaitable[None]]
 """Makes messages available again that the client has settled in a transaction that was rolled back."""
@@ -76,11 +76,22 @@ class SharedRoom:
     def __init__(self, most: int) -> None:
         self.taken = 0
         self._most = most
+        self._of: Counter[Transactions] = Counter()
 
-    @property
-    def is_full(self) -> bool:
-        """Whether more is kept than may be."""
-        return self.taken > self._most
+    def add(self, client: Transactions, size: int) -> None:
+        """Count bytes of a client's transactions; fewer if the size is negative."""
+        self.taken += size
+        self._of[client] += size
+        if not self._of[client]:
+            del self._of[client]
+
+    def is_full(self, client: Transactions) -> bool:
+        """Return whether more is kept than may be, also after clients that keep more than this one have given up some."""
+        while self.taken > self._most:
+            most = max(self._of, key=self._of.__getitem__)
+            if self._of[most] <= self._of[client] or not most.give_up_largest():
+                return True
+        return False
 
 
 class Enlistment:
@@ -120,6 +131,8 @@ class Enlistment:
         Raises:
             AmqpError: They are too many.
         """
+        if self._refused is not None:
+            raise self._refused
         if self._of is not None and (error := self._of.count(size, operations)) is not None:
             raise error
 
@@ -151,12 +164,20 @@ class _Transaction:
         is_undone: Whether it was rolled back.
         returns: Make messages available again that the client has settled.
         failure: Why it can only be rolled back; None if it can be committed.
+        size: The bytes that it keeps.
     """
 
     def __init__(
-        self, name: bytes, inner: ServiceBusTransaction, owner: object, limits: TransactionLimits, room: SharedRoom
+        self,
+        name: bytes,
+        inner: ServiceBusTransaction,
+        owner: object,
+        client: Transactions,
+        limits: TransactionLimits,
+        room: SharedRoom,
     ) -> None:
         self.name = name
+        self._client = client
         self.inner = inner
         self.owner = owner
         self.under_way = 0
@@ -166,7 +187,7 @@ class _Transaction:
         self.failure: AmqpError | None = None
         self._limits = limits
         self._room = room
-        self._size = 0
+        self.size = 0
         self._operations = 0
         self._changed = asyncio.Event()
 
@@ -184,19 +205,17 @@ class _Transaction:
         if self.failure is not None:
             # If it was rolled back, nothing would give these bytes back.
             return _rolled_back(self.failure)
-        self._size += size
-        self._room.taken += size
+        self.size += size
+        self._room.add(self._client, size)
         self._operations += operations
         most = self._limits
-        if self._size > most.bytes or self._operations > most.operations:
+        if self.size > most.bytes or self._operations > most.operations:
             error = AmqpError(
                 RESOURCE_LIMIT_EXCEEDED,
                 f"a transaction has at most {most.operations:,} messages of {most.bytes:,} bytes together: commit more often",
             )
-        elif self._room.is_full:
-            error = AmqpError(
-                SERVER_BUSY, "the transactions of all clients hold too many bytes of messages: try again later"
-            )
+        elif self._room.is_full(self._client):
+            error = _no_room()
         else:
             return None
         self.fail(error)
@@ -255,8 +274,8 @@ class _Transaction:
 
     def release(self) -> None:
         """Note that nothing of it is kept any more."""
-        self._room.taken -= self._size
-        self._size = 0
+        self._room.add(self._client, -self.size)
+        self.size = 0
 
     async def _give_back(self) -> None:
         returns, self.returns = self.returns, []
@@ -290,7 +309,7 @@ class Transactions:
         self._start = start
         self._known: dict[bytes, _Transaction] = {}
         self._alarms: dict[bytes, asyncio.TimerHandle] = {}
-        self._expired: deque[bytes] = deque(maxlen=REMEMBERED)
+        self._given_up: dict[bytes, AmqpError] = {}
         self._is_lost = False
 
     async def declare(self, owner: object) -> bytes:
@@ -308,7 +327,7 @@ class Transactions:
         name = uuid.uuid4().bytes
         inner = self._begin()
         await inner.__aenter__()
-        self._known[name] = _Transaction(name, inner, owner, self._limits, self._room)
+        self._known[name] = _Transaction(name, inner, owner, self, self._limits, self._room)
         self._alarms[name] = asyncio.get_running_loop().call_later(self._limits.seconds, self._expire, name)
         return name
 
@@ -401,22 +420,31 @@ class Transactions:
 
     def _expire(self, name: bytes) -> None:
         """Roll back a transaction that lasted for too long."""
-        transaction = self._known[name]
-        transaction.fail(self._too_long())
-        self._expired.append(name)
+        lasted = f"the transaction lasted for more than {self._limits.seconds:g} s and was rolled back"
+        self._give_up(self._known[name], AmqpError(TRANSACTION_TIMEOUT, lasted))
+
+    def give_up_largest(self) -> bool:
+        """Roll back the transaction that keeps most, for others; return whether there is one that is not ending."""
+        open_ones = [one for one in self._known.values() if one.size and not one.is_ending]
+        if not open_ones:
+            return False
+        largest = max(open_ones, key=lambda one: one.size)
+        self._give_up(largest, _no_room())
+        largest.release()
+        return True
+
+    def _give_up(self, transaction: _Transaction, error: AmqpError) -> None:
+        transaction.fail(error)
+        self._given_up[transaction.name] = error
+        while len(self._given_up) > REMEMBERED:
+            del self._given_up[next(iter(self._given_up))]
         if not transaction.is_ending:
-            self._forget(name)
+            self._forget(transaction.name)
             self._start(transaction.roll_back(give_back=not self._is_lost))
 
-    def _too_long(self) -> AmqpError:
-        return AmqpError(
-            TRANSACTION_TIMEOUT,
-            f"the transaction lasted for more than {self._limits.seconds:g} s and was rolled back",
-        )
-
     def _unknown(self, name: bytes) -> AmqpError:
-        if name in self._expired:
-            return self._too_long()
+        if name in self._given_up:
+            return self._given_up[name]
         return AmqpError(UNKNOWN_TRANSACTION, f"no transaction has the id {name.hex()}, or it was discharged")
 
 
@@ -426,6 +454,10 @@ def within(state: object, outcome: Composite) -> Composite:
     A client may take a bare ``Rejected`` of a transactional transfer for success.
     """
     return TransactionalState(state.txn_id, outcome) if isinstance(state, TransactionalState) else outcome
+
+
+def _no_room() -> AmqpError:
+    return AmqpError(SERVER_BUSY, "the transactions of all clients hold too many bytes of messages: try again later")
 
 
 def _rolled_back(failure: AmqpError) -> AmqpError:

@@ -1,0 +1,107 @@
+"""Turns: what one client asks for does not keep the others waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from kafkabus._runtime import turns
+from kafkabus._runtime.turns import Pace, Turns
+
+
+class Client:
+    """A client with frames that take a while each.
+
+    Args:
+        frames: How many there are.
+        seconds: How long each takes.
+    """
+
+    def __init__(self, frames: int, seconds: float = 0.0) -> None:
+        self.frames = frames
+        self.seconds = seconds
+        self.ends: list[bool] = []
+        self.through = asyncio.Event()
+
+    def step(self) -> bool:
+        """Look at a frame."""
+        if not self.frames:
+            return False
+        self.frames -= 1
+        until = time.monotonic() + self.seconds
+        while time.monotonic() < until:
+            pass
+        return True
+
+    def end_turn(self, *, is_through: bool) -> None:
+        """Note the end of a turn."""
+        self.ends.append(is_through)
+        if is_through:
+            self.through.set()
+
+
+async def test_a_client_alone_is_through_at_once() -> None:
+    """Nothing is put off."""
+    client = Client(10_000)
+    Turns().begin(client)
+    assert (client.frames, client.ends) == (0, [True])
+
+
+async def test_a_client_that_asks_for_much_does_not_keep_others_waiting() -> None:
+    """Neither others that read, nor the rest of the process. It takes half a second to be busy."""
+    shared, busy, other = Turns(), Client(100, 0.005), Client(3)
+    shared.begin(busy)
+    assert 0 < busy.frames < 100
+    shared.begin(other)
+    assert not other.through.is_set()
+    await asyncio.wait_for(other.through.wait(), 10)
+    assert busy.frames > 50
+    await asyncio.sleep(0)
+    assert busy.frames > 50
+    await busy.through.wait()
+    assert busy.ends == [False] * (len(busy.ends) - 1) + [True]
+
+
+async def test_many_that_come_at_once_share_a_round() -> None:
+    """Each of them would use the time of a round for itself."""
+    shared, clients = Turns(), [Client(8, 0.005) for _ in range(6)]
+    for client in clients:
+        shared.begin(client)
+    assert sum(client.frames < 8 for client in clients) <= 2
+    await asyncio.gather(*(client.through.wait() for client in clients))
+    assert [client.frames for client in clients] == [0] * 6
+
+
+async def test_a_client_that_leaves_has_no_turn() -> None:
+    """Whatever it has left."""
+    shared, busy, gone = Turns(), Client(10, 0.005), Client(5)
+    shared.begin(busy)
+    shared.begin(gone)
+    shared.leave(gone)
+    await busy.through.wait()
+    assert gone.frames == 5
+
+
+async def test_work_that_keeps_its_pace_lets_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each time that a turn is over, and not before."""
+    others = 0
+
+    async def other() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.ensure_future(other())
+    pace = Pace()
+    for _ in range(100):
+        await pace.keep()
+    assert others == 0
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    pace = Pace()
+    for _ in range(5):
+        await pace.keep()
+    assert others >= 4
+    task.cancel()
