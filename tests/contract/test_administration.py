@@ -452,3 +452,14 @@ def test_who_receives_goes_by_a_new_lock_duration(
                 administration.update_queue(administration.get_queue(queue), lock_duration=timedelta(seconds=15))
             sleep(0.2)
     assert locked_for < timedelta(seconds=20)
+
+
+def test_what_is_being_deleted_is_not_changed(administration: ServiceBusAdministrationClient, queue: str) -> None:
+    """It would be there again for others, who would lose what they give it; a deletion that was cut off can go on."""
+    before, descriptions = administration.get_queue(queue), administration._connections().descriptions
+    known = descriptions.get(queue)
+    assert known is not None
+    descriptions.put(known.model_copy(update={"status": EntityStatus.DELETING}))
+    with pytest.raises(MessagingEntityNotFoundError, match="is being deleted"):
+        administration.update_queue(before)
+    # The fixture deletes it.

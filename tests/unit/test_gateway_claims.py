@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from unittest.mock import patch
@@ -543,7 +544,7 @@ def test_a_client_may_do_what_one_of_its_claims_allows(
     known = Policies([Policy(one.value, (Secret(KEY),), claims.IMPLIED[one]) for one in Right])
     held, expected = client_claims.Claims(known, lambda: None), dict[str, Claim]()
     held.close()  # No alarms.
-    with patch.object(client_claims.time, "time", lambda: NOW):
+    with patch.object(time, "time", lambda: NOW):
         for audience, scope, granted, lasts in puts:
             text = token(f"sb://host/{scope}", name=granted.value, expires=str(int(NOW) + lasts))
             held.put(f"sb://host/{audience}", text)
@@ -558,7 +559,7 @@ def test_a_client_may_do_what_one_of_its_claims_allows(
             return False
         return True
 
-    with patch.object(client_claims.time, "time", lambda: now):
+    with patch.object(time, "time", lambda: now):
         if any(map(allows, expected.values())):
             held.check(path, right)
         else:
@@ -570,7 +571,7 @@ def test_many_claims_do_not_make_a_check_longer(monkeypatch: pytest.MonkeyPatch)
     """A client may put thousands, and have thousands of links checked after each."""
     held = client_claims.Claims(policies(Right.SEND), lambda: None)
     held.close()
-    monkeypatch.setattr(client_claims.time, "time", lambda: NOW)
+    monkeypatch.setattr(time, "time", lambda: NOW)
     text = token("sb://host/q/only")
     for number in range(1_000):
         held.put(f"sb://host/{number}", text)

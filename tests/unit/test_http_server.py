@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from kafkabus._runtime import http_server
+from kafkabus._runtime import http_server, turns
 from kafkabus._runtime.http_connections import ConnectionLimits, RequestLimit
 from kafkabus._runtime.http_server import HttpServer
 from kafkabus._runtime.networks import network_of
@@ -189,6 +189,58 @@ async def test_a_client_that_does_not_read_is_cut_off() -> None:
         await asyncio.wait_for(over.wait(), PATIENCE)
         assert server._server.server_state.connections == set()
         writer.transport.abort()
+
+
+async def test_a_body_that_goes_on_after_its_answer_ends_the_connection() -> None:
+    """It is read for a while, so that the client sees the answer."""
+    limits = ConnectionLimits(rest_within=0.2)
+    async with HttpServer(answering(0), "127.0.0.1", 0, lifespan="off", limits=limits) as server:
+        client = await Client.connected(server.port)
+        assert b"200" in await client.answer(
+            b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n"
+        )
+
+        async def go_on() -> None:
+            with contextlib.suppress(ConnectionError):
+                while True:
+                    client.writer.write(b"1\r\nx\r\n")
+                    await client.writer.drain()
+                    await asyncio.sleep(0.01)
+
+        going_on = asyncio.ensure_future(go_on())
+        await client.until_closed()
+        going_on.cancel()
+        kept = await Client.connected(server.port)
+        for _ in range(2):
+            body = b"PUT / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n"
+            kept.writer.write(body)
+            assert b"200" in await kept.answer(b"abc")
+        kept.writer.transport.abort()
+
+
+async def test_small_chunks_do_not_keep_others_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of the socket may bring thousands, each of which takes a while."""
+    monkeypatch.setattr(turns, "ROUND", 0.001)
+    got = 0
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal got
+        if scope["method"] == "PUT":
+            while (await receive()).get("more_body"):
+                got += 1
+        await answering(0)(scope, receive, send)
+
+    async with HttpServer(app, "127.0.0.1", 0, lifespan="off") as server:
+        busy, other = await Client.connected(server.port), await Client.connected(server.port)
+        head = b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        busy.writer.write(head + b"1\r\nx\r\n" * 40_000)
+        while not got:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        assert b"200" in await other.answer()
+        assert got < 40_000
+        assert b"200" in await busy.answer(b"0\r\n\r\n")
+        for client in (busy, other):
+            client.writer.transport.abort()
 
 
 async def test_a_client_that_does_not_agree_on_tls_is_cut_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

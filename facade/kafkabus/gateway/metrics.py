@@ -14,12 +14,9 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from kafkabus import __version__
-from kafkabus._core.exceptions import ServiceBusError
+from kafkabus.gateway.health import Health
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.metrics import instrument, uninstrument
-
-READY_WITHIN = 5.0
-"""Within how many seconds the namespace has to answer if the gateway is to be ready."""
 
 
 class GatewayMetrics:
@@ -80,14 +77,9 @@ class _Figures(Collector):
         yield broken
 
 
-async def reasons_of(gateway: Gateway) -> Mapping[str, str]:
+async def reasons_of(gateway: Gateway, health: Health) -> Mapping[str, str]:
     """Return why a gateway is not ready; nothing if it is."""
     if gateway.is_closing:
         return {"gateway": "it is stopped"}
-    try:
-        await asyncio.wait_for(gateway.administration.get_namespace_properties(), READY_WITHIN)
-    except asyncio.TimeoutError:
-        return {"namespace": f"it did not answer within {READY_WITHIN:g} s"}
-    except ServiceBusError as error:
-        return {"namespace": error.message}
-    return {}
+    problem = await health.problem()
+    return {"namespace": problem} if problem else {}

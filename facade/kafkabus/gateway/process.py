@@ -143,14 +143,15 @@ async def _endpoint(gateway: Gateway, host: str, port: int) -> AsyncGenerator[No
     from prometheus_client import disable_created_metrics
 
     from kafkabus._runtime.health_endpoint import HealthEndpoint
+    from kafkabus.gateway.health import Health
     from kafkabus.gateway.metrics import GatewayMetrics, reasons_of
 
     # A series for each counter that says when it began, which nothing reads.
     disable_created_metrics()
-    metrics = GatewayMetrics(gateway)
+    metrics, health = GatewayMetrics(gateway), Health(gateway.administration)
     try:
         async with HealthEndpoint(
-            host, port, reasons=lambda: reasons_of(gateway), metrics=metrics, option="--metrics", logger=LOGGER
+            host, port, reasons=lambda: reasons_of(gateway, health), metrics=metrics, option="--metrics", logger=LOGGER
         ):
             yield
     finally:

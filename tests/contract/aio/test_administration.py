@@ -457,3 +457,14 @@ async def test_who_receives_goes_by_a_new_lock_duration(
                 )
             await sleep(0.2)
     assert locked_for < timedelta(seconds=20)
+
+
+async def test_what_is_being_deleted_is_not_changed(administration: ServiceBusAdministrationClient, queue: str) -> None:
+    """It would be there again for others, who would lose what they give it; a deletion that was cut off can go on."""
+    before, descriptions = await administration.get_queue(queue), administration._connections().descriptions
+    known = await descriptions.get(queue)
+    assert known is not None
+    await descriptions.put(known.model_copy(update={"status": EntityStatus.DELETING}))
+    with pytest.raises(MessagingEntityNotFoundError, match="is being deleted"):
+        await administration.update_queue(before)
+    # The fixture deletes it.

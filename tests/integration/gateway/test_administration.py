@@ -36,13 +36,16 @@ from azure.servicebus.management import (
 )
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._async.stores.entity_descriptions import EntityDescriptions
 from kafkabus._runtime.http_connections import ConnectionLimits
 from kafkabus.embedded import RunningNamespace
-from kafkabus.gateway import attempts
+from kafkabus.gateway import attempts, health
 from kafkabus.gateway.administration import app, create_app, serve
 from kafkabus.gateway.administration import server as server_module
 from kafkabus.gateway.claims import Policies, Policy, Right
+from kafkabus.management import CorrelationRuleFilter as OwnCorrelationRuleFilter
 from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrationClient
+from kafkabus.management import SqlRuleAction as OwnSqlRuleAction
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.secret import Secret
 from tests.certificates import Authority
@@ -631,10 +634,57 @@ def test_health(served: Gateway) -> None:
         assert admin.get_queue("health").name == "health"
 
 
+def test_health_is_looked_at_each_time(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was read before says nothing of now."""
+    monkeypatch.setattr(health, "WITHIN", 0.2)
+    assert served.ask("GET", "/health")[0] == 200
+
+    async def silent(_: EntityDescriptions) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(EntityDescriptions, "catch_up", silent)
+    assert served.ask("GET", "/health")[0] == 503
+    monkeypatch.undo()
+    assert served.ask("GET", "/health")[0] == 200
+
+
+def test_a_page_of_none_has_no_next_page(served: Gateway) -> None:
+    """A client that follows links would never end."""
+    with served.client() as admin:
+        admin.create_queue("q")
+    assert 'rel="next"' not in served.ask("GET", "/$Resources/Queues?$top=0")[1]
+    assert 'rel="next"' not in served.ask("GET", "/$Resources/Queues?$top=1")[1]
+
+
+@pytest.mark.parametrize("text", ["a\r\nb\rc\nd", "a\x01b\uffff"])
+def test_what_a_client_writes_back_changes_nothing(served: Gateway, text: str) -> None:
+    """Not all characters stand in a document, and Python's client writes the ends of lines as line feeds."""
+    filter_, action = OwnCorrelationRuleFilter(label=text), OwnSqlRuleAction(f"SET a = '{text}'")
+    with (
+        served.client() as admin,
+        OwnAdministrationClient.from_connection_string(served.connection_string) as ours,
+    ):
+        admin.create_topic("t")
+        ours.create_subscription("t", "s", user_metadata=text)
+        ours.create_rule("t", "s", "r", filter=filter_, action=action)
+        rule, subscription = admin.get_rule("t", "s", "r"), admin.get_subscription("t", "s")
+        assert isinstance(rule.filter, CorrelationRuleFilter)
+        if "\r" in text:
+            assert (rule.filter.label, subscription.user_metadata) == (text, text)
+        admin.update_rule("t", "s", rule)
+        admin.update_subscription("t", subscription)
+        after = ours.get_rule("t", "s", "r")
+        assert (after.filter, after.action) == (filter_, action)
+        assert ours.get_subscription("t", "s").user_metadata == text
+        rule.filter = CorrelationRuleFilter(label="other")
+        admin.update_rule("t", "s", rule)
+        assert ours.get_rule("t", "s", "r").filter == OwnCorrelationRuleFilter(label="other")
+
+
 def test_a_namespace_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that change nothing, and those for the health, are answered in time; the client does not wait for a minute."""
     monkeypatch.setattr(app, "READ_WITHIN", 0.2)
-    monkeypatch.setattr(app, "HEALTH_WITHIN", 0.2)
+    monkeypatch.setattr(health, "WITHIN", 0.2)
     with gateway(tmp_path, NOWHERE) as opened:
         assert opened.ask("GET", "/health") == (503, '{"status":"unhealthy"}')
         for path in ("/q", "/$Resources/Queues", "/$namespaceinfo"):

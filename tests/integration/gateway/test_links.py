@@ -24,6 +24,8 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.sources import SESSION_FILTER
+from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import decode_sections
 from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
 from tests.amqp_client import PATIENCE, AmqpClient, LinkError
@@ -326,3 +328,29 @@ async def test_a_link_and_a_session_that_contradict_each_other_are_refused(clien
     body = {"session-id": "B", "session-state": b"of B"}
     assert await operation(client, "set-session-state", body, "s", of_link="link-5") == (410, c.SESSION_LOCK_LOST)
     assert await operation(client, "set-session-state", body, "s", of_link="link-6") == (200, None)
+
+
+@pytest.mark.parametrize("copies", [False, True])
+async def test_a_link_to_an_entity_that_was_replaced_may_be_attached_again(
+    client: AmqpClient, namespace: InMemoryNamespace, copies: bool
+) -> None:
+    """Clients take the condition for an entity that is gone for final."""
+    source = Source("q", distribution_mode="copy" if copies else None)
+    link = await client.attach(1, receives=True, source=source, target=Target("here"))
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.delete_queue("q")
+        administration.create_queue("q")
+        link.grant(1)
+        await client.until(lambda: link.is_detached)
+        with pytest.raises(LinkError) as caught:
+            link.check()
+        assert caught.value.condition == c.DETACH_FORCED
+        again = await client.attach(2, receives=True, source=source, target=Target("here"))
+        await fill(client, 1)
+        assert [one.body for one in await received(again)] == [b"0"]
+        again.grant(9)
+        administration.delete_queue("q")
+        await client.until(lambda: again.is_detached)
+        with pytest.raises(LinkError) as caught:
+            again.check()
+        assert caught.value.condition == c.NOT_FOUND

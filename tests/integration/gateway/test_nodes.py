@@ -822,7 +822,12 @@ async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
 
 async def test_rules_with_values_that_amqp_has_not_are_listed(client: AmqpClient, namespace: InMemoryNamespace) -> None:
     """With the nearest values that it has; other ways of administration take them."""
-    values = {"duration": timedelta(days=5), "longest": timedelta.max, "large": 2**64 - 1, "larger": 10**39}
+    values: dict[str, Any] = {
+        "duration": timedelta(days=5),
+        "longest": timedelta.max,
+        "large": 2**64 - 1,
+        "larger": 10**39,
+    }
     with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
         administration.create_rule("t", "all", "odd", filter=CorrelationRuleFilter(properties=values))
     status, body = await operation(client, "enumerate-rules", {}, "t/Subscriptions/all")

@@ -383,7 +383,7 @@ class Administration:
             self._wait_for_other(description.name)
         topic = context.pool.run(context.topics.wait_for, description.topic)
         if topic.partitions != description.partitions:
-            raise ServiceBusError(
+            raise InvalidOperationError(
                 f"Kafka's topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no entity; "
                 f"{named(type(description), description.name)} needs {description.partitions}: delete it or choose another "
                 "name"
@@ -426,7 +426,7 @@ class Administration:
         Raises:
             TypeError: Settings are missing.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
-            MessagingEntityNotFoundError: There is no such entity.
+            MessagingEntityNotFoundError: There is no such entity, or it is being deleted.
         """
         missing = properties.settings() - set(given) - set(settings)
         if missing:
@@ -440,6 +440,11 @@ class Administration:
                 f"there are no settings {sorted(unknown)}: choose from {sorted(properties.settings())}"
             )
         known = self._known(kind, name)
+        if known.status is EntityStatus.DELETING:
+            # It would be there again for others, who would lose what they give it.
+            raise MessagingEntityNotFoundError(
+                f"{named(kind, known.name)} is being deleted: nothing of it changes any more"
+            )
         for one in sorted(FIXED & wanted.keys()):
             value = wanted.pop(one)
             if value is not None and value != getattr(known, one):

@@ -426,7 +426,9 @@ class EntityCatalog:
         self._by_ledger[ledger] = entity
         try:
             self.create_ledgers([ledger])
-            self._connections.ledger_client.execute(Claim.poll(ledger))
+            # Another client may be creating the entity; then the topic that appears is not this ledger's.
+            with suppress(MessagingEntityNotFoundError):
+                self._connections.ledger_client.execute(Claim.poll(ledger))
             self._connections.ledger_client.forget([ledger])
         finally:
             del self._by_ledger[ledger]

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from kafkabus._core.exceptions import ServiceBusError, ServiceBusServerBusyError
+from kafkabus._core.exceptions import ServiceBusServerBusyError
 from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.administration.atom import (
@@ -44,6 +44,7 @@ from kafkabus.gateway.administration.resources import (
 )
 from kafkabus.gateway.administration.rights import rights_of
 from kafkabus.gateway.claims import Policies, Right, UnauthorizedError, claim_of
+from kafkabus.gateway.health import Health
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -53,8 +54,6 @@ BODY_WITHIN = 30.0
 """Within how many seconds a client has to send the body."""
 READ_WITHIN = 30.0
 """Within how many seconds a request that changes nothing is answered, if need be with 503; others are not cut off."""
-HEALTH_WITHIN = 5.0
-"""Within how many seconds a request for the health is answered; probes wait no longer."""
 PAGE = 100
 """How many entries a list has at most, and if the client does not say."""
 LATE = 90.0
@@ -120,7 +119,7 @@ class _Service:
     def __init__(self, client: ServiceBusAdministrationClient, policies: Policies | None) -> None:
         self._client = client
         self._policies = policies
-        self._looking: asyncio.Task[bool] | None = None
+        self._namespace_health = Health(client)
 
     async def answer(self, request: Request) -> Response:
         """Answer a request, also with an error."""
@@ -192,22 +191,12 @@ class _Service:
             self._authorize(request, supplement, destination, Right.SEND)
 
     async def _health(self) -> Response:
-        """Answer whether the namespace can be read; all requests at a time share one look."""
-        if self._looking is None or self._looking.done():
-            self._looking = asyncio.create_task(self._is_healthy())
-        if await asyncio.shield(self._looking):
+        """Answer whether the namespace can be reached."""
+        problem = await self._namespace_health.problem()
+        if not problem:
             return JSONResponse({"status": "healthy"})
+        LOGGER.warning("administration_unhealthy error=%s", shown_error(problem))
         return JSONResponse({"status": "unhealthy"}, HTTPStatus.SERVICE_UNAVAILABLE)
-
-    async def _is_healthy(self) -> bool:
-        try:
-            await asyncio.wait_for(self._client.get_namespace_properties(), HEALTH_WITHIN)
-        except (ServiceBusError, asyncio.TimeoutError) as error:
-            LOGGER.warning(
-                "administration_unhealthy error=%s", shown_error(error) or f"no answer within {HEALTH_WITHIN:.0f} s"
-            )
-            return False
-        return True
 
 
 async def _read(request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:

@@ -65,6 +65,11 @@ def writable(text: str) -> str:
     return _UNWRITABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def as_read(text: str) -> str:
+    """Return a text as clients have it that read it in a document, and write each end of a line as a line feed."""
+    return writable(text).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def description(kind: str) -> Element:
     """Return an empty description.
 

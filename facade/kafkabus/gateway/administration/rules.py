@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
 from kafkabus._core.rule_properties import (
     CorrelationRuleFilter,
@@ -16,7 +16,15 @@ from kafkabus._core.rule_properties import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
-from kafkabus.gateway.administration.atom import DocumentError, children, description, element, moment_text, type_of
+from kafkabus.gateway.administration.atom import (
+    DocumentError,
+    as_read,
+    children,
+    description,
+    element,
+    moment_text,
+    type_of,
+)
 from kafkabus.gateway.administration.values import read_value, value_element
 from kafkabus_mapping.properties import PropertyValue
 
@@ -67,6 +75,19 @@ def read_rule(described: Element, name: str, now: datetime) -> RuleProperties:
         action=_action_in(found.get("Action")),
         created_at_utc=now,
     )
+
+
+def reads_alike(one: RuleFilter | SqlRuleAction | None, other: RuleFilter | SqlRuleAction | None) -> bool:
+    """Return whether two filters or actions are the same to a client that reads them in documents.
+
+    Some characters stand in no document, and some clients write each end of a line as a line feed.
+    """
+    return _as_read(one) == _as_read(other)
+
+
+def _as_read(given: RuleFilter | SqlRuleAction | None) -> str:
+    element = _action_element(given) if given is None or isinstance(given, SqlRuleAction) else _filter_element(given)
+    return as_read(tostring(element, encoding="unicode"))
 
 
 def _filter_element(given: RuleFilter) -> Element:

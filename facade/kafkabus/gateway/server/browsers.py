@@ -14,7 +14,6 @@ from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import SETTLED, Accepted
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.messages import stored
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.sources import AskedSource
@@ -84,20 +83,13 @@ class BrowserNode(BaseNode):
 
     async def _run(self) -> None:
         """Send messages as long as the link is attached."""
-        link, wait, pace = self.link, FIRST_WAIT, Pace()
+        link, wait = self.link, FIRST_WAIT
         try:
             while link.is_attached:
                 self._wanted.clear()
-                if self._is_ready:
-                    self._ahead.extend(await self._next() if not self._ahead else [])
-                if self._ahead and self._is_ready:
-                    # The client may give its credit up while messages are looked for.
-                    while self._ahead and link.is_attached and link.credit > 0:
-                        payload = stored(self._ahead.popleft())
-                        link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
-                        self.peer.note_sent(len(payload))
-                        await pace.keep()
-                    await self.peer.until_writable()
+                if self._is_ready and not self._ahead:
+                    self._ahead.extend(await self._next())
+                if await self._send_ahead():
                     wait = FIRST_WAIT
                     continue
                 if link.drain:
@@ -106,8 +98,20 @@ class BrowserNode(BaseNode):
                 await self._rest(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
         except Exception as error:  # noqa: BLE001 - the client is told
+            problem = await self.peer.gateway.told(error, self._path)
             if link.is_attached:
-                self.peer.detach(link, told(error, self._path))
+                self.peer.detach(link, problem)
+
+    async def _send_ahead(self) -> bool:
+        """Send the messages that were looked at, as far as the client still takes them; return whether it took any."""
+        link, count, pace = self.link, len(self._ahead), Pace()
+        while self._ahead and link.is_attached and self._is_ready:
+            payload = stored(self._ahead.popleft())
+            link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
+            self.peer.note_sent(len(payload))
+            await pace.keep()
+        await self.peer.until_writable()
+        return len(self._ahead) < count
 
     @property
     def _is_ready(self) -> bool:

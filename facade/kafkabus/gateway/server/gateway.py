@@ -6,6 +6,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
@@ -16,10 +17,11 @@ from typing_extensions import Self
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
+from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._runtime.turns import Turns
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
+from kafkabus.gateway.amqp.conditions import DETACH_FORCED, NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import Limits
 from kafkabus.gateway.amqp.performatives import Coordinator
 from kafkabus.gateway.amqp.session import Link
@@ -30,6 +32,7 @@ from kafkabus.gateway.server.browsers import BrowserNode
 from kafkabus.gateway.server.budget import Budget, Strangers
 from kafkabus.gateway.server.claims_node import ClaimsNode
 from kafkabus.gateway.server.coordinator import CoordinatorNode
+from kafkabus.gateway.server.errors import told
 from kafkabus.gateway.server.management import ManagementNode
 from kafkabus.gateway.server.peer import Node, Peer
 from kafkabus.gateway.server.receivers import ReceiverNode
@@ -299,6 +302,15 @@ class Gateway:
             MessagingEntityNotFoundError: There is none.
         """
         return await self.context.catalog.entity(path)
+
+    async def told(self, error: Exception, path: EntityPath) -> AmqpError:
+        """Return an error of a link as the client is told it: a link whose entity was replaced may be attached again."""
+        if isinstance(error, MessagingEntityNotFoundError):
+            with suppress(ServiceBusError):
+                self.context.catalog.look_up_again(await self.entity(path))
+                await self.entity(path)
+                return AmqpError(DETACH_FORCED, f"{path} was deleted and created again: attach the link again")
+        return told(error, path)
 
     async def max_message_bytes(self, path: EntityPath) -> int:
         """Return how large a message to an entity may be.

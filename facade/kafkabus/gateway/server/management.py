@@ -14,7 +14,7 @@ from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import lock_lost
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
@@ -330,7 +330,7 @@ class ManagementNode(RequestNode):
         entries = body.get("messages")
         if not isinstance(entries, Sequence) or not entries:
             raise AmqpError(c.ARGUMENT_ERROR, "messages is a list of one or more")
-        outgoing = []
+        outgoing: list[Outgoing] = []
         for entry in entries:
             payload = entry.get("message") if isinstance(entry, Mapping) else None
             if not isinstance(payload, bytes):

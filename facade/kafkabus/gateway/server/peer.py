@@ -480,7 +480,7 @@ class Peer(asyncio.BufferedProtocol):
         if self.is_lost or self._transport is None or self._transport.get_write_buffer_size():
             return 0
         # Of the buffer, half is for what the operating system notes beside the bytes.
-        return max(0, self._socket.getsockopt(SOL_SOCKET, SO_SNDBUF) // 2 - self._passing)
+        return max(0, int(self._socket.getsockopt(SOL_SOCKET, SO_SNDBUF)) // 2 - self._passing)
 
     @property
     def _socket(self) -> Any:

@@ -233,8 +233,9 @@ class ReceiverNode(BaseNode):
                     self.peer.flush_soon()
                 await self._until_wanted()
         except Exception as error:  # noqa: BLE001 - the client is told
+            problem = await self.peer.gateway.told(error, self.path)
             if link.is_attached:
-                self.peer.detach(link, told(error, self.path))
+                self.peer.detach(link, problem)
 
     async def _until_wanted(self) -> None:
         """Wait until the client has given credit, and has room."""
