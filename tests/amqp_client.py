@@ -240,6 +240,7 @@ class AmqpClient:
         opening: Fields of ``Open``.
 
     Attributes:
+        port: The port.
         frame_bytes: The largest frame that may be sent.
         window: The session's incoming window.
         next_incoming: How many frames of messages came.
@@ -263,6 +264,7 @@ class AmqpClient:
         self.closed: LinkError | None = None
         self.opened: Open | None = None
         self.mechanisms: list[str] = []
+        self.port = port
         self._where = (host, port, tls)
         self._login = login
         self._opening = dict(opening or {})

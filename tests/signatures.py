@@ -18,8 +18,8 @@ def signature(
         policy: The policy.
         key: The policy's key.
         lasts: How long it lasts, in seconds.
-        expires: When it ends, in place of ``lasts``: a number of seconds since 1970, or what is none.
-        resource: What is signed as the encoded URI, in place of that of ``audience``.
+        expires: Its end, in place of ``lasts``: a number of seconds since 1970, or a text that is none.
+        resource: The encoded URI that is signed, in place of that of ``audience``.
     """
     scope = quote(audience, safe="") if resource is None else resource
     until = expires or str(int(time.time() + lasts))

@@ -75,7 +75,7 @@ async def test_many_that_come_at_once_share_a_round() -> None:
 
 
 async def test_a_client_that_leaves_has_no_turn() -> None:
-    """Whatever it has left."""
+    """Although it has frames left."""
     shared, busy, gone = Turns(), Client(10, 0.005), Client(5)
     shared.begin(busy)
     shared.begin(gone)

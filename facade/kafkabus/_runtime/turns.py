@@ -1,8 +1,8 @@
 """Turns of clients: how much of what they have sent is looked at before the others have theirs.
 
-A few bytes may ask for much work. What a client sends is looked at as soon as it comes, until the time of a round is used up.
-Then those of which something is left have short turns, one after the other, and everything else of the process has its turn
-between two rounds.
+A few bytes may ask for much work. Frames are looked at as soon as they come, until the time of a round is used up. Then clients
+of which something is left have short turns, one after the other, and everything else of the process has its turn between two
+rounds.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class Health:
 
     async def _look(self) -> str:
         try:
-            # What the client has read before says nothing of now.
+            # The client remembers the namespace: reading it asks neither Kafka nor Redis.
             await asyncio.wait_for(self._client._connections().descriptions.catch_up(), WITHIN)
         except asyncio.TimeoutError:
             return f"Kafka or Redis did not answer within {WITHIN:g} s"

@@ -635,7 +635,7 @@ def test_health(served: Gateway) -> None:
 
 
 def test_health_is_looked_at_each_time(served: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was read before says nothing of now."""
+    """The namespace itself is remembered."""
     monkeypatch.setattr(health, "WITHIN", 0.2)
     assert served.ask("GET", "/health")[0] == 200
 

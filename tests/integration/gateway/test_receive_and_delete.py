@@ -16,6 +16,7 @@ from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.undelivered import Deleted, OnTheWay
+from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, UInt
 from tests.amqp_client import PATIENCE, AmqpClient, Link
@@ -55,7 +56,7 @@ async def let_go(gateway: Gateway, peer: Peer) -> None:
 
 
 async def test_links_share_a_window(port: int, client: AmqpClient) -> None:
-    """What one of them has room for is not deleted for the other, too."""
+    """Its room is for the messages of one of them."""
     await fill(client, 5)
     await fill(client, 5, entity="t")
     narrow = AmqpClient(port)
@@ -269,6 +270,43 @@ async def test_an_answer_with_messages_waits_for_credit_or_the_next_client(
         came = await deferred.came()
         left = await deferred.deferred(client)
         assert sorted([*came, *left, *await taken(client)]) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("completes_first", [False, True])
+async def test_messages_of_a_session_that_is_ended_meanwhile_are_kept(
+    client: AmqpClient, namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, completes_first: bool
+) -> None:
+    """Deferred, if they were not deleted by then, for the lock of the request lasts; else for the next client."""
+    complete: Callable[..., Any] = ServiceBusReceiver.complete_messages
+    came, may_go, is_over = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def late(receiver: ServiceBusReceiver, messages: Any) -> None:
+        if completes_first:
+            await complete(receiver, messages)
+        came.set()
+        await may_go.wait()
+        try:
+            if not completes_first:
+                await complete(receiver, messages)
+        finally:
+            is_over.set()
+
+    monkeypatch.setattr(ServiceBusReceiver, "complete_messages", late)
+    async with AmqpClient(client.port) as going:
+        deferred = await Deferred.made(going, 2)
+        deferred.answers.grant(1)
+        deferred.take(*deferred.numbers)
+        await asyncio.wait_for(came.wait(), PATIENCE)
+        # A handle that no link has ends the session.
+        going.say(Flow(next_incoming_id=0, incoming_window=9, outgoing_window=9, handle=999, next_outgoing_id=0))
+        await going.until(lambda: deferred.answers.is_detached)
+        may_go.set()
+        await is_over.wait()
+        monkeypatch.undo()
+        got = await deferred.came()
+        namespace.advance(61)
+        left = await deferred.deferred(client)
+        assert sorted([*got, *left, *await taken(client)]) == [b"0", b"1"]
 
 
 async def test_an_answer_with_messages_is_sent_whatever_waits(client: AmqpClient, other: AmqpClient) -> None:
