@@ -384,7 +384,8 @@ class MemoryPubSub:
         self._store.leave(self._heard, channels)
 
     def ping(self) -> Any:
-        """Do nothing; nothing can be lost."""
+        """Be answered: whoever listens takes silence for a lost connection."""
+        self._heard.append(("", ""))
 
     def get_message(self, *, timeout: float = 0.0) -> Any:
         """Return the oldest message, or None if there is none for so many seconds."""
@@ -394,7 +395,7 @@ class MemoryPubSub:
         if not self._heard:
             return None
         channel, data = self._heard.popleft()
-        return {"type": "message", "channel": channel, "data": data}
+        return {"type": "message" if channel else "pong", "channel": channel, "data": data}
 
     def close(self) -> Any:
         """Stop listening."""
