@@ -384,7 +384,7 @@ class MemoryPubSub:
         self._store.leave(self._heard, channels)
 
     def ping(self) -> Any:
-        """Be answered: whoever listens takes silence for a lost connection."""
+        """Be answered: a listener takes silence for a lost connection."""
         self._heard.append(("", ""))
 
     def get_message(self, *, timeout: float = 0.0) -> Any:
