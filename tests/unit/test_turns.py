@@ -17,9 +17,12 @@ class Client:
     Args:
         frames: How many there are.
         seconds: How long each takes.
+        raises_at: With how many frames left looking at one raises; never if it is negative.
     """
 
-    def __init__(self, frames: int, seconds: float = 0.0) -> None:
+    def __init__(self, frames: int, seconds: float = 0.0, *, raises_at: int = -1) -> None:
+        self.raises_at = raises_at
+        self.has_failed = False
         self.frames = frames
         self.seconds = seconds
         self.ends: list[bool] = []
@@ -27,6 +30,8 @@ class Client:
 
     def step(self) -> bool:
         """Look at a frame."""
+        if self.frames == self.raises_at:
+            raise ValueError("a frame that is looked at raises")
         if not self.frames:
             return False
         self.frames -= 1
@@ -34,6 +39,10 @@ class Client:
         while time.monotonic() < until:
             pass
         return True
+
+    def fail(self) -> None:
+        """Note that a turn failed."""
+        self.has_failed = True
 
     def end_turn(self, *, is_through: bool) -> None:
         """Note the end of a turn."""
@@ -72,6 +81,25 @@ async def test_many_that_come_at_once_share_a_round() -> None:
     assert sum(client.frames < 8 for client in clients) <= 2
     await asyncio.gather(*(client.through.wait() for client in clients))
     assert [client.frames for client in clients] == [0] * 6
+
+
+async def test_a_turn_that_fails_is_the_last_of_its_client_alone() -> None:
+    """The others have theirs, whether it failed at once or in a later round."""
+    failures: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: failures.append(context["exception"]))
+    shared = Turns()
+    for left in (100, 10):
+        broken, other = Client(100, 0.001, raises_at=left), Client(3)
+        shared.begin(broken)
+        shared.begin(other)
+        await asyncio.wait_for(other.through.wait(), 10)
+        while not broken.has_failed:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        later = Client(1)
+        shared.begin(later)
+        await asyncio.wait_for(later.through.wait(), 10)
+    assert len(failures) == 2
 
 
 async def test_a_client_that_leaves_has_no_turn() -> None:

@@ -134,8 +134,11 @@ class HttpConnection(H11Protocol):
         self._open.turns.begin(self)
 
     def step(self) -> bool:
-        """Read a piece of what came; return whether there was one."""
+        """Read a piece of what came; return whether there was one, and no answer has to come before it."""
         if not self._unread or self.transport.is_closing():
+            return False
+        if not self.is_waiting and self.conn.their_state is not h11.SEND_BODY:
+            # A later request: it would be read in one go after the answer.
             return False
         piece = bytes(self._unread[:PIECE])
         del self._unread[:PIECE]
@@ -147,15 +150,20 @@ class HttpConnection(H11Protocol):
         """Receive no more before what came was read."""
         if self.transport.is_closing():
             self._unread.clear()
-        elif not is_through:
+        elif self._unread or not is_through:
             self.transport.pause_reading()
         elif not self.flow.read_paused:
             self.transport.resume_reading()
+
+    def fail(self) -> None:
+        """End the connection."""
+        self.transport.abort()
 
     @override
     def on_response_complete(self) -> None:
         """Take the next request; the body of this one has to end soon."""
         super().on_response_complete()
+        self._open.turns.begin(self)
         if self.conn.their_state is h11.SEND_BODY:
             self._end_after("rest", self._open.limits.rest_within)
 

@@ -46,6 +46,10 @@ class Reader(Protocol):
         """
         ...
 
+    def fail(self) -> None:
+        """End the client's connection: a turn failed."""
+        ...
+
 
 class Turns:
     """Gives clients their turns."""
@@ -64,9 +68,9 @@ class Turns:
             self._ends = loop.time() + ROUND
             loop.call_soon(self._next_round)
         if self._waiting or loop.time() >= self._ends:
+            reader.end_turn(is_through=False)
             if reader not in self._waiting:
                 self._waiting.append(reader)
-            reader.end_turn(is_through=False)
         else:
             self._take(reader, self._ends)
 
@@ -76,13 +80,17 @@ class Turns:
             self._waiting.remove(reader)
 
     def _take(self, reader: Reader, until: float) -> None:
-        time = asyncio.get_running_loop().time
-        while reader.step():
-            if time() >= until:
-                self._waiting.append(reader)
-                reader.end_turn(is_through=False)
-                return
-        reader.end_turn(is_through=True)
+        loop = asyncio.get_running_loop()
+        try:
+            while reader.step():
+                if loop.time() >= until:
+                    reader.end_turn(is_through=False)
+                    self._waiting.append(reader)
+                    return
+            reader.end_turn(is_through=True)
+        except Exception as error:  # noqa: BLE001 - it costs this client only; the others have their turns
+            loop.call_exception_handler({"message": "a client's turn failed", "exception": error})
+            reader.fail()
 
     def _next_round(self) -> None:
         loop = asyncio.get_running_loop()

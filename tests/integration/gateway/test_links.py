@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import uuid
+from pathlib import Path
 from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import Any
 
@@ -29,6 +31,7 @@ from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import decode_sections
 from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
 from tests.amqp_client import PATIENCE, AmqpClient, LinkError
+from tests.certificates import Authority
 from tests.integration.gateway.conversation import Completions, message, operation, received
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
@@ -354,3 +357,26 @@ async def test_a_link_to_an_entity_that_was_replaced_may_be_attached_again(
         with pytest.raises(LinkError) as caught:
             again.check()
         assert caught.value.condition == c.NOT_FOUND
+
+
+async def test_a_client_of_tls_is_let_go_of(gateway: Gateway, client: AmqpClient, tmp_path: Path) -> None:
+    """Although something of it is under way when it closes the connection, so that there is more to send then."""
+    authority = Authority(tmp_path)
+    served, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context(cafile=str(authority.file))
+    served.load_cert_chain(authority.certify("localhost").both)
+    port = await gateway.listen("127.0.0.1", 0, served)
+    await fill(client, 3)
+    peers = set(gateway.peers)
+    for takes in (False, True):
+        going = await AmqpClient(port, tls=trusting).__aenter__()
+        receiver = await going.receiver("q", takes=takes)
+        (came,) = await received(receiver)
+        if not takes:
+            going.say(Disposition(True, came.number, came.number, True, Accepted()))
+        going.say(Detach(1, closed=True))
+        going.say(Close())
+        await going.until(lambda going=going: going.closed is not None)
+        going.abort()
+    while gateway.peers != peers:  # noqa: ASYNC110 - nothing tells
+        await asyncio.sleep(0.01)
+    assert len(await left(client)) == 1

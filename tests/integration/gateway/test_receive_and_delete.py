@@ -15,6 +15,7 @@ from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
+from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.undelivered import Deleted, OnTheWay
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -307,6 +308,26 @@ async def test_messages_of_a_session_that_is_ended_meanwhile_are_kept(
         namespace.advance(61)
         left = await deferred.deferred(client)
         assert sorted([*got, *left, *await taken(client)]) == [b"0", b"1"]
+
+
+async def test_an_answer_that_comes_after_its_client_was_let_go_is_kept(
+    gateway: Gateway, client: AmqpClient, completions: Completions
+) -> None:
+    """The connection was lost while messages were deleted for it, and while its other links were closed."""
+    async with AmqpClient(client.port) as lost:
+        deferred = await Deferred.made(lost, 1)
+        peer = peer_of(gateway, REQUESTS)
+        deferred.answers.grant(1)
+        deferred.take(*deferred.numbers)
+        await asyncio.wait_for(completions.came.wait(), PATIENCE)
+        (answers,) = [node for node in peer.nodes.values() if isinstance(node, ReplyNode)]
+        lost.abort()
+        await lost.until(lambda: False)
+        while not answers._is_closed:  # noqa: ASYNC110 - nothing tells
+            await asyncio.sleep(0.01)
+        completions.may_go.set()
+        await let_go(gateway, peer)
+    assert await taken(client) == [b"0"]
 
 
 async def test_an_answer_with_messages_is_sent_whatever_waits(client: AmqpClient, other: AmqpClient) -> None:

@@ -777,6 +777,17 @@ def test_the_state_of_a_message_that_has_begun_is_counted(talk: Talk) -> None:
     assert talk.engine.partial_bytes == before
 
 
+def test_an_aborted_message_gives_its_credit_back(talk: Talk) -> None:
+    """The owner knows nothing of it."""
+    incoming(talk)
+    for number in range(20):
+        talk.say(Transfer(0, number, b"t", 0, False, more=True), b"x")
+        talk.say(Transfer(0, aborted=True))
+        (flow,) = talk.heard(Flow)
+        assert (flow.delivery_count, flow.link_credit) == (number + 1, 10)
+    assert delivered(talk.say(Transfer(0, 20, b"t", 0, False), b"whole")) == (b"t", b"whole", 0)
+
+
 def test_a_tag_has_so_many_bytes(talk: Talk) -> None:
     """The link is detached."""
     incoming(talk)

@@ -204,6 +204,8 @@ class Link:
         if transfer.aborted:
             self._let_go()
             self._took()
+            # Nodes give credit for messages that came, of which this is none.
+            self.give_credit(self.credit + 1)
             return None
         before = delivery.kept
         if delivery.state is not None:

@@ -16,6 +16,7 @@ class ClaimsNode(RequestNode):
 
     # The longest token and audience, and what is around them: strangers may have larger ones decoded for nothing.
     most_bytes = 65_536
+    most_values = 256
 
     async def answer(self, request: Request) -> Answer:
         """Take a claim."""

@@ -150,7 +150,8 @@ class ManagementNode(RequestNode):
         return Answer(options, body)
 
     async def close(self) -> None:
-        """Let go of the handles."""
+        """Let go of the handles when no request needs them any more."""
+        await super().close()
         for receiver in self._receivers.values():
             await receiver.close()
         if self._own_sender is not None:

@@ -43,6 +43,7 @@ from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.index import Index
 from kafkabus.gateway.server.logins import PLAIN, log_in, offered
 from kafkabus.gateway.server.transactions import Transactions
 from kafkabus.gateway.server.undelivered import OnTheWay
@@ -125,6 +126,8 @@ class Peer(asyncio.BufferedProtocol):
         name: The client's address and port, for logs.
         address: The client's address without its port.
         nodes: The nodes of the client's links.
+        replies: The nodes that take answers to its requests.
+        requesting: Held while a request is read, so that many do not keep other clients waiting.
         claims: The client's permissions.
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
@@ -145,6 +148,8 @@ class Peer(asyncio.BufferedProtocol):
         self.can_write.set()
         self.name = self.address = "?"
         self.nodes: dict[Link, Node] = {}
+        self.replies: Index[Any] = Index()
+        self.requesting = asyncio.Lock()
         self.claims = Claims(gateway.settings.policies, self._check_claims)
         self.transactions = Transactions(
             gateway.client.transaction, gateway.settings.transactions, gateway.transaction_room, self.start
@@ -162,7 +167,7 @@ class Peer(asyncio.BufferedProtocol):
         self.held_bytes = self.answer_bytes = self.largest_answer = self.reserved_bytes = 0
         self._on_the_way = OnTheWay()
         self._way_look: asyncio.TimerHandle | None = None
-        self._waits_for_turn = self._is_aborted = False
+        self._waits_for_turn = self._is_aborted = self._is_encrypted = False
         self.network = ""
         # Why nothing is read: what the client has sent is not stored yet, or what was sent to it is not read.
         self._pauses: set[str] = set()
@@ -190,6 +195,7 @@ class Peer(asyncio.BufferedProtocol):
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._is_encrypted = transport.get_extra_info("sslcontext") is not None
         address = transport.get_extra_info("peername")
         self.address = str(address[0] if isinstance(address, tuple) else address)
         self.name = f"{self.address}:{address[1]}" if isinstance(address, tuple) else self.address
@@ -225,6 +231,10 @@ class Peer(asyncio.BufferedProtocol):
             self.engine.close(told(error))
             return True
         return events is not None
+
+    def fail(self) -> None:
+        """End the connection."""
+        self._abort()
 
     def end_turn(self, *, is_through: bool) -> None:
         """Send what there is to say; read on, unless frames are left, for which there will be another turn."""
@@ -290,6 +300,11 @@ class Peer(asyncio.BufferedProtocol):
         self._note_kept()
 
     @override
+    def eof_received(self) -> None:
+        # A message that the client has read would go to another one as well.
+        self._look_at_way()
+
+    @override
     def connection_lost(self, exc: Exception | None) -> None:
         for timer in (self._alarm, self._cut_off, self._unread, self._right, self._way_look):
             if timer is not None:
@@ -342,14 +357,15 @@ class Peer(asyncio.BufferedProtocol):
                 self._way_look.cancel()
             self._way_look = self._loop.call_later(LONGEST_LOOK, self._look_at_way) if self._on_the_way else None
 
+    def _close(self) -> None:
+        # A transport of TLS that is closed twice answers no question any more.
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.close()
+
     def _abort(self) -> None:
         self._is_aborted = True
         if self._transport is not None:
             self._transport.abort()
-
-    @property
-    def _is_encrypted(self) -> bool:
-        return self._transport is not None and self._transport.get_extra_info("sslcontext") is not None
 
     def _close_socket(self, *, at_once: bool) -> None:
         """Close the socket when all bytes were sent, or when the client has answered; cut off a client that does neither."""
@@ -358,7 +374,7 @@ class Peer(asyncio.BufferedProtocol):
         if self._cut_off is None:
             self._cut_off = self._loop.call_later(CLOSED_WITHIN, self._abort)
         if at_once:
-            self._transport.close()
+            self._close()
 
     def note_sent(self, size: int) -> None:
         """Note that a message was sent; what was sent goes out before it becomes much, so that ``can_write`` tells of it."""
@@ -446,7 +462,7 @@ class Peer(asyncio.BufferedProtocol):
             if self._transport.get_write_buffer_size():
                 self._abort()
             else:
-                self._transport.close()
+                self._close()
 
     def _await_reading(self) -> None:
         """Cut the connection off if the client reads nothing for a while."""
@@ -723,6 +739,9 @@ class Peer(asyncio.BufferedProtocol):
                     LOGGER.error("unexpected error peer=%s", self.name, exc_info=outcome)
             self.claims.close()
             await self.transactions.close()
+            if self._work:
+                # The messages that they delete may be kept for others.
+                await asyncio.wait(self._work)
             self.gateway.left(self)
         finally:
             self.engine.forget()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections import deque
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Hashable, Mapping
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
@@ -80,6 +82,7 @@ class ReplyNode(BaseNode):
         super().__init__(peer, link)
         self._waiting: deque[tuple[bytes, Deleted | None]] = deque()
         self._promised = self._count = 0
+        self._is_closed = False
 
     @property
     def path(self) -> str:
@@ -88,7 +91,15 @@ class ReplyNode(BaseNode):
 
     async def open(self) -> None:
         """Accept the link."""
+        self.peer.replies.add(self, self._keys)
         self.link.accept()
+
+    @property
+    def _keys(self) -> list[Hashable]:
+        """The keys by which requests name it: its target's address, its name, and its node and session."""
+        target = self.link.attach.target
+        address = [("address", target.address)] if isinstance(target, Target) and target.address is not None else []
+        return [*address, ("name", self.link.attach.name), ("node", self.path, self.link.session)]
 
     def send(self, payload: bytes, deleted: Deleted | None = None) -> None:
         """Send an answer as soon as the client takes it.
@@ -98,7 +109,7 @@ class ReplyNode(BaseNode):
             deleted: The messages that were deleted for it.
         """
         peer = self.peer
-        if deleted is not None and not self.link.is_attached:
+        if deleted is not None and (self._is_closed or not self.link.is_attached):
             peer.gateway.undelivered.put(deleted)
             return
         waiting = peer.answer_bytes + peer.engine.waiting_bytes
@@ -132,6 +143,8 @@ class ReplyNode(BaseNode):
 
     async def close(self) -> None:
         """Forget the answers that wait, and keep the messages that were deleted for them for other clients."""
+        self._is_closed = True
+        self.peer.replies.remove(self, self._keys)
         for payload, deleted in self._waiting:
             self.peer.answer_bytes -= len(payload)
             if deleted is not None:
@@ -144,9 +157,16 @@ class RequestNode(BaseNode):
 
     Attributes:
         most_bytes: The size of the largest request, if it is less than that of a message.
+        most_values: The most elements of lists, maps and arrays of a request.
     """
 
     most_bytes = sys.maxsize
+    most_values = MOST_VALUES
+
+    def __init__(self, peer: Peer, link: Link) -> None:
+        super().__init__(peer, link)
+        self._pace = Pace()
+        self._under_way: set[asyncio.Task[None]] = set()
 
     async def open(self) -> None:
         """Accept the link."""
@@ -157,20 +177,23 @@ class RequestNode(BaseNode):
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
         self.peer.hold(delivery.size + delivery.overhead)
-        self.peer.start(
-            self._take(delivery, self.peer.transactions.join(delivery.state, delivery.size, 0)), is_work=True
-        )
+        part = self.peer.transactions.join(delivery.state, delivery.size, 0)
+        task = self.peer.start(self._take(delivery, part), is_work=True)
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
 
     async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
         error: AmqpError | None = None
         try:
-            request = self._request(delivery, part)
+            async with self.peer.requesting:
+                request = self._request(delivery, part)
+                await self._pace.keep()
         except AmqpError as problem:
             error = problem
             self.link.session.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
         else:
             self.link.session.acknowledge([delivery], within(delivery.state, Accepted()))
-            request = replace(request, reply=self._reply_node(request))
+            request.reply = self._reply_node(request)
             with self.peer.holding_ends() if self.deletes(request) else nullcontext():
                 answer = await self.answer(request)
                 error = answer.error
@@ -184,8 +207,7 @@ class RequestNode(BaseNode):
                 self.link.give_credit(AT_ONCE)
             self.peer.flush_soon()
 
-    @staticmethod
-    def _request(delivery: IncomingDelivery, part: Enlistment | None) -> Request:
+    def _request(self, delivery: IncomingDelivery, part: Enlistment | None) -> Request:
         """Return the request in a delivery.
 
         Raises:
@@ -194,7 +216,7 @@ class RequestNode(BaseNode):
         if delivery.is_too_large:
             raise AmqpError(MESSAGE_SIZE_EXCEEDED, f"a request of {delivery.size} bytes is too large")
         try:
-            message = decode_sections(delivery.payload, MOST_VALUES)
+            message = decode_sections(delivery.payload, self.most_values)
         except ValueError as error:
             raise AmqpError(ARGUMENT_ERROR, f"the request is no AMQP message: {error}") from error
         return Request(message.properties, message.application_properties, message.value, part)
@@ -202,6 +224,11 @@ class RequestNode(BaseNode):
     async def answer(self, request: Request) -> Answer:
         """Return the answer to a request."""
         raise NotImplementedError
+
+    async def close(self) -> None:
+        """Wait for the requests that are under way: they may delete messages, which are kept for other clients then."""
+        if self._under_way:
+            await asyncio.wait(self._under_way)
 
     def deletes(self, request: Request) -> bool:
         """Return whether a request deletes messages that its answer holds: then links end after the answer."""
@@ -211,16 +238,10 @@ class RequestNode(BaseNode):
     def _reply_node(self, request: Request) -> ReplyNode | None:
         """Return the node that takes the answer: by its target's address, else its name, else the node and the session."""
         wanted = request.properties.get("reply_to")
+        named = [("address", wanted), ("name", wanted)] if isinstance(wanted, str) else []
         path = path_of(self.link.attach.target.address).lower()
-        nodes = [node for node in self.peer.nodes.values() if isinstance(node, ReplyNode)]
-        for node in nodes:
-            target = node.link.attach.target
-            if wanted is not None and isinstance(target, Target) and target.address == wanted:
-                return node
-        for node in nodes:
-            if wanted is not None and node.link.attach.name == wanted:
-                return node
-        return next((node for node in nodes if node.path == path and node.link.session is self.link.session), None)
+        found: ReplyNode | None = self.peer.replies.first([*named, ("node", path, self.link.session)])
+        return found
 
 
 def _encoded(message_id: Any, answer: Answer) -> bytes:
