@@ -24,10 +24,11 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
 )
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.undelivered import Deleted
+from kafkabus.gateway.server.undelivered import Deleted, place_of
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, Symbol, UInt
+from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient
 from tests.integration.gateway.conversation import Gate, declared, discharge, message, operation
 
@@ -311,7 +312,7 @@ async def test_kept_messages_wait_for_the_window_of_the_next_client(
     port: int, gateway: Gateway, client: AmqpClient
 ) -> None:
     """They were deleted for a client that was lost; nothing of them waits behind a window, to go with its link."""
-    gateway.undelivered.put(Deleted("q", None, [message("kept")]))
+    gateway.undelivered.put(Deleted(place_of(await gateway.entity(EntityPath("q"))), None, [message("kept")]))
     narrow = AmqpClient(port)
     narrow.window = 0
     async with narrow:

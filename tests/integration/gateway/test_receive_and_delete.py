@@ -13,13 +13,16 @@ from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
+from kafkabus.gateway.server import management
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.requests import ReplyNode
-from kafkabus.gateway.server.undelivered import Deleted, OnTheWay
+from kafkabus.gateway.server.undelivered import Deleted, OnTheWay, place_of
+from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, UInt
+from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient, Link
 from tests.integration.gateway.conversation import Completions, message, operation, received
 
@@ -42,6 +45,12 @@ async def taken(client: AmqpClient, entity: str = "q", handle: int = 70) -> list
     found = [(await link.receive()).body[:10].strip() for _ in range(link.waiting)]
     await link.detach()
     return found
+
+
+async def kept(gateway: Gateway, *bodies: bytes) -> None:
+    """Keep messages that were deleted from the queue for a client that was lost."""
+    place = place_of(await gateway.entity(EntityPath("q")))
+    gateway.undelivered.put(Deleted(place, None, [message(body) for body in bodies]))
 
 
 def peer_of(gateway: Gateway, handle: int = 1) -> Peer:
@@ -129,13 +138,13 @@ async def test_what_is_kept_goes_to_a_client_that_waits(gateway: Gateway, client
     link = await client.receiver("q", takes=True)
     link.grant(5)
     await operation(client, "peek-message", {"message-count": Int(1)})  # The gateway has read the credit.
-    gateway.undelivered.put(Deleted("q", None, [message("kept")]))
+    await kept(gateway, b"kept")
     assert (await link.receive()).body == b"kept"
 
 
 async def test_kept_messages_of_a_session_keep_their_order(port: int, gateway: Gateway, client: AmqpClient) -> None:
     """Small ones do not overtake one that has no room yet."""
-    gateway.undelivered.put(Deleted("q", None, [message(b"0".ljust(300_000)), message(b"1")]))
+    await kept(gateway, b"0".ljust(300_000), b"1")
     narrow = AmqpClient(port)
     narrow.window = 9
     async with narrow:
@@ -147,6 +156,35 @@ async def test_kept_messages_of_a_session_keep_their_order(port: int, gateway: G
         narrow.window = 9
         link.grant(9)
         assert [one.body[:1] for one in await received(link, 2)] == [b"0", b"1"]
+
+
+async def test_what_is_kept_does_not_outlive_its_queue(
+    gateway: Gateway, client: AmqpClient, namespace: InMemoryNamespace
+) -> None:
+    """Another one of that name has other messages."""
+    await kept(gateway, b"of the old queue")
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.delete_queue("q")
+        administration.create_queue("q")
+    # As after five seconds.
+    gateway.context.catalog.look_up_again(await gateway.entity(EntityPath("q")))
+    await fill(client, 1)
+    assert await taken(client) == [b"0"]
+
+
+async def test_a_window_that_became_small_is_enough(port: int, client: AmqpClient) -> None:
+    """For a message with more frames than it, also if the window was large at first."""
+    narrow = AmqpClient(port)
+    narrow.window = 2**31 - 1
+    async with narrow:
+        link = await narrow.receiver("q", takes=True)
+        narrow.window = 2
+        link.grant(2)
+        await fill(client, 1, size=500_000)
+        await narrow.until(lambda: narrow.next_incoming > 0)
+        narrow.window = 1_000
+        link.grant(1)
+        assert (await link.receive()).body[:1] == b"0"
 
 
 def test_what_the_operating_system_has_is_not_kept() -> None:
@@ -368,6 +406,32 @@ async def test_messages_that_may_be_deleted_are_in_the_answer(
     monkeypatch.undo()
     assert len(came) == (2 if unknown else 1)
     assert sorted([*came, *([] if unknown else await deferred.deferred(other))]) == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("takes", [False, True])
+async def test_deferred_messages_are_had_together_or_not_at_all(
+    client: AmqpClient, other: AmqpClient, monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    """Several at once are asked for; an answer has so many bytes, and those that do not fit stay deferred and unlocked."""
+    monkeypatch.setattr(management, "RECEIVED_AT_ONCE", 2)
+    deferred = await Deferred.made(client, 5, size=1_000)
+    mode = {"receiver-settle-mode": UInt(0 if takes else 1)}
+
+    async def asked(*numbers: int) -> tuple[int, Any]:
+        return await operation(other, "receive-by-sequence-number", {"sequence-numbers": Array(list(numbers)), **mode})
+
+    monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 4_000)
+    assert await asked(*deferred.numbers) == (403, c.RESOURCE_LIMIT_EXCEEDED)
+    monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 9_000)
+    assert await asked(*deferred.numbers[:3], 1 << 40) == (404, c.MESSAGE_NOT_FOUND)
+    status, found = await asked(*deferred.numbers)
+    assert (status, len(found["messages"])) == (200, 5)
+
+
+async def test_deferred_messages_of_sessions_need_their_session(client: AmqpClient) -> None:
+    """The request names it."""
+    body = {"sequence-numbers": Array([1]), "receiver-settle-mode": UInt(1)}
+    assert await operation(client, "receive-by-sequence-number", body, "s") == (400, c.ARGUMENT_ERROR)
 
 
 async def test_nothing_is_deleted_for_an_answer_that_nobody_takes(client: AmqpClient, other: AmqpClient) -> None:

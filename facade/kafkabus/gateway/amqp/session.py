@@ -486,7 +486,8 @@ class Session:
         known = 0 if flow.next_incoming_id is None else flow.next_incoming_id
         ahead = (self._next_outgoing - known) % _NUMBERS
         self._peer_window = max(0, flow.incoming_window - ahead)
-        self.largest_window = max(self.largest_window, self._peer_window)
+        # A peer that has all that was sent takes no more at once than it says now.
+        self.largest_window = max(self._peer_window, self.largest_window if ahead else 0)
         self._send_waiting()
         events: list[Event] = [LinkFlowed(link) for link in self.take_ready() if link.handle != flow.handle]
         if flow.handle is None:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Final
 
 from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, MESSAGE_SIZE_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.frames import described
 from kafkabus.gateway.amqp.performatives import Accepted, Composite, Declare, Declared, Discharge, Rejected, error_of
 from kafkabus.gateway.server.errors import told
-from kafkabus.gateway.server.messages import MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus_mapping.amqp.sections import decode_sections
 
 CREDIT = 100
 """How many declarations and discharges may be under way."""
-MOST_BYTES: Final = 65_536
-"""The size of the largest request."""
+MOST_BYTES, MOST_VALUES = 65_536, 256
+"""The size of the largest request, and the most elements of its lists, maps and arrays."""
 
 
 class CoordinatorNode(BaseNode):

@@ -28,7 +28,7 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
 from kafkabus.gateway.server.settlements import disposition_of, texts
-from kafkabus.gateway.server.undelivered import Deleted, delete
+from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
 from kafkabus_mapping.amqp.types import Array, Int, Milliseconds, Symbol
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
@@ -43,6 +43,10 @@ PREFIX: Final = "com.microsoft:"
 TRACKING_ID: Final = "com.microsoft:tracking-id"
 MOST_PEEKED: Final = 1_000
 PEEKED_AT_ONCE: Final = 100
+RECEIVED_AT_ONCE: Final = 20
+"""How many deferred messages are asked for at once."""
+MOST_RECEIVED_BYTES: Final = 16 * 1024 * 1024
+"""How many bytes the deferred messages have together that a request asks for."""
 PEEKED_BYTES: Final = 4 * 1024 * 1024
 """How many bytes an answer to a peek has before it ends: fewer messages than were asked for may come at any time."""
 MOST_NUMBERS: Final = 10_000
@@ -247,26 +251,63 @@ class ManagementNode(RequestNode):
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
         numbers = _numbers(body, "sequence-numbers", int)
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        receiver = self._receiver(self._node(request, body))
-        messages = await receiver.receive_deferred_messages(numbers)
+        node, entity = self._node(request, body), await self.peer.gateway.entity(self._path)
+        if node is None and entity.has_sessions:
+            raise AmqpError(
+                c.ARGUMENT_ERROR,
+                f"{self._path} has sessions: name the session, which a receiver of this connection holds",
+            )
+        receiver = self._receiver(node)
+        lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
+        messages, payloads = await self._deferred(receiver, numbers, lock)
         if takes:
-            return 200, {"messages": await self._taken(request, receiver, messages)}
+            return 200, {"messages": await self._taken(request, receiver, entity, messages, payloads)}
         return 200, {
             "messages": [
-                {"lock-token": one.lock_token or UUID(int=0), "message": stored(one, ShownLock.OF_REQUEST)}
-                for one in messages
+                {"lock-token": one.lock_token or UUID(int=0), "message": payload}
+                for one, payload in zip(messages, payloads, strict=True)
             ]
         }
 
+    async def _deferred(
+        self, receiver: ServiceBusReceiver, numbers: Sequence[int], lock: ShownLock
+    ) -> tuple[list[ServiceBusReceivedMessage], list[bytes]]:
+        """Return the deferred messages of some numbers, and their bytes; if one of them cannot be had, none is.
+
+        Raises:
+            AmqpError: They have too many bytes for an answer.
+            ServiceBusError: There is none of a number, or it cannot be locked.
+        """
+        messages, payloads, pace = list[ServiceBusReceivedMessage](), list[bytes](), Pace()
+        try:
+            for at in range(0, len(numbers), RECEIVED_AT_ONCE):
+                messages += await receiver.receive_deferred_messages(numbers[at : at + RECEIVED_AT_ONCE])
+                for message in messages[len(payloads) :]:
+                    payloads.append(stored(message, lock))
+                    await pace.keep()
+                if sum(map(len, payloads)) > MOST_RECEIVED_BYTES:
+                    raise AmqpError(
+                        c.RESOURCE_LIMIT_EXCEEDED,
+                        f"the messages have more than {MOST_RECEIVED_BYTES:,} bytes together: ask for fewer at once",
+                    )
+        except BaseException:
+            await receiver._put_back(messages)
+            raise
+        return messages, payloads
+
     async def _taken(
-        self, request: Request, receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]
+        self,
+        request: Request,
+        receiver: ServiceBusReceiver,
+        entity: Entity,
+        messages: Sequence[ServiceBusReceivedMessage],
+        payloads: Sequence[bytes],
     ) -> list[dict[str, Any]]:
         """Complete messages, and return them as the answer to a request holds them.
 
         Raises:
             AmqpError: The client does not take the answer, or has lost the messages; they stay deferred.
         """
-        payloads = [stored(one, ShownLock.NONE) for one in messages]
         with nullcontext(False) if request.reply is None else request.reply.promising() as is_taken:
             if not is_taken:
                 await receiver._put_back(messages)
@@ -281,9 +322,8 @@ class ManagementNode(RequestNode):
                 c.MESSAGE_LOCK_LOST, "the messages' locks were lost before they were deleted: they stay deferred"
             )
         session = None if receiver.session is None else receiver.session.session_id
-        payloads = list(compress(payloads, are_deleted))
-        request.deleted = Deleted(self._path.key, session, payloads)
-        return [{"lock-token": UUID(int=0), "message": payload} for payload in payloads]
+        request.deleted = Deleted(place_of(entity), session, list(compress(payloads, are_deleted)))
+        return [{"lock-token": UUID(int=0), "message": payload} for payload in request.deleted.payloads]
 
     def deletes(self, request: Request) -> bool:
         """Return whether a request deletes messages that its answer holds."""

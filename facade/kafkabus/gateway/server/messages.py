@@ -66,6 +66,8 @@ BATCH_FORMAT: Final = 0x80013700
 """The message format of a transfer that carries several messages."""
 MOST_VALUES: Final = 65_536
 """The most elements of all lists, maps and arrays of a section of a message, or of a request."""
+LARGE: Final = 16_384
+"""From how many bytes on a message may take long to parse."""
 DEEPEST_BATCH: Final = 10_000
 """The most messages of a batch."""
 

@@ -431,7 +431,10 @@ class Peer(asyncio.BufferedProtocol):
     def _note_kept(self) -> None:
         """Count what the client makes the gateway keep."""
         transport = self._transport
-        if transport is not None and not (self._is_cut or transport.is_closing() or self.engine.is_closing):
+        if self._is_cut or transport is None or transport.is_closing() or self.engine.is_closing:
+            # Nothing more is done to a client that is going, for others.
+            self.gateway.budget.note(self, 0)
+        else:
             lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
             unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
             self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, lasting + unread)

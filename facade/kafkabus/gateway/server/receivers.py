@@ -47,7 +47,7 @@ from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, within
-from kafkabus.gateway.server.undelivered import Deleted, delete
+from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
 from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.names import EntityPath
 
@@ -129,6 +129,7 @@ class ReceiverNode(BaseNode):
         self._settler: asyncio.Task[None] | None = None
         self._mean_bytes = 0.0
         self._needed = 0
+        self._place = ""
 
     @property
     def session(self) -> ServiceBusSession | None:
@@ -158,13 +159,14 @@ class ReceiverNode(BaseNode):
         wait = timeout / 1000 if isinstance(timeout, int) and timeout > 0 else SESSION_WAIT
         entity = await self._checked_entity(asked.in_session)
         self._mean_bytes = float(entity.max_message_bytes)
+        self._place = place_of(entity)
         self._receiver = self.peer.gateway.receiver(
             self.path, in_session=asked.in_session, session_id=asked.session_id, wait=wait
         )
         await self._receiver.__aenter__()
         session = self._receiver.session
         if self._takes:
-            self.peer.gateway.undelivered.watch(self.path.key, self._session_id, self._undelivered_came)
+            self.peer.gateway.undelivered.watch(self._place, self._session_id, self._undelivered_came)
         until = None if session is None else session.locked_until_utc
         self.link.accept(
             source=asked.granted(None if session is None else session.session_id),
@@ -331,7 +333,7 @@ class ReceiverNode(BaseNode):
     def _send_undelivered(self) -> bool:
         """Send messages that were completed for clients that did not get them; return whether none is left, or no credit."""
         link, kept = self.link, self.peer.gateway.undelivered
-        place = self.path.key, self._session_id
+        place = self._place, self._session_id
         while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
             needed = self._frames_for(payload)
             self._needed, self._needed_frames = len(payload), needed
@@ -382,10 +384,10 @@ class ReceiverNode(BaseNode):
             finally:
                 if self.link.is_attached and self.peer.is_open:
                     for payload in payloads:
-                        deleted = Deleted(self.path.key, self._session_id, [payload])
+                        deleted = Deleted(self._place, self._session_id, [payload])
                         self.link.send(uuid.uuid4().bytes, payload, settled=True, content=deleted)
                 else:
-                    self.peer.gateway.undelivered.put(Deleted(self.path.key, self._session_id, payloads))
+                    self.peer.gateway.undelivered.put(Deleted(self._place, self._session_id, payloads))
 
     @contextmanager
     def _reserving(self, payloads: Sequence[bytes]) -> Generator[None]:
@@ -520,7 +522,7 @@ class ReceiverNode(BaseNode):
                 task.cancel()
                 await asyncio.wait([task])
         if self._takes:
-            self.peer.gateway.undelivered.unwatch(self.path.key, self._session_id, self._undelivered_came)
+            self.peer.gateway.undelivered.unwatch(self._place, self._session_id, self._undelivered_came)
         if self._receiver is not None:
             await self._receiver.close()
 

@@ -16,7 +16,7 @@ from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.addresses import CLAIMS, path_of
-from kafkabus.gateway.server.messages import MOST_VALUES
+from kafkabus.gateway.server.messages import LARGE, MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus.gateway.server.undelivered import Deleted
@@ -185,7 +185,7 @@ class RequestNode(BaseNode):
     async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
         error: AmqpError | None = None
         try:
-            async with self.peer.requesting:
+            async with self.peer.gateway.parsing if delivery.size > LARGE else self.peer.requesting:
                 request = self._request(delivery, part)
                 await self._pace.keep()
         except AmqpError as problem:

@@ -29,7 +29,7 @@ from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, error_of, fields_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import told
-from kafkabus.gateway.server.messages import incoming
+from kafkabus.gateway.server.messages import LARGE, incoming
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.types import Symbol, ULong
@@ -186,6 +186,12 @@ class SenderNode(BaseNode):
             raise AmqpError(
                 MESSAGE_SIZE_EXCEEDED, f"a message of {delivery.size} bytes: {self._path} takes {self._most}"
             )
+        if delivery.size > LARGE:
+            async with self.peer.gateway.parsing:
+                return await self._parsed_at_pace(delivery, pace)
+        return await self._parsed_at_pace(delivery, pace)
+
+    async def _parsed_at_pace(self, delivery: IncomingDelivery, pace: Pace) -> list[Outgoing]:
         messages: list[Outgoing] = []
         for message in incoming(delivery.payload, delivery.message_format):
             messages.append(message)

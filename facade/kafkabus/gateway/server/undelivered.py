@@ -7,6 +7,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver
@@ -21,7 +22,7 @@ class Deleted:
     """Messages that were deleted for a client.
 
     Attributes:
-        entity: The key of the queue or subscription.
+        entity: The queue or subscription; see ``place_of``.
         session: The session; None without one.
         payloads: The messages, as they are sent.
     """
@@ -29,6 +30,11 @@ class Deleted:
     entity: str
     session: str | None
     payloads: list[bytes] = field(repr=False)
+
+
+def place_of(entity: Entity) -> str:
+    """Return what names a queue or subscription, and no other one that has the name later."""
+    return f"{entity.path.key} {entity.generation}"
 
 
 async def delete(
