@@ -6,7 +6,7 @@ from kafkabus.gateway.server.index import Index
 
 
 def test_the_first_with_the_first_key_is_found() -> None:
-    """Whatever else has a later one; one that is removed is found no more, and leaves nothing."""
+    """One that was removed is found no more, and leaves nothing."""
     index = Index[str]()
     index.add("one", ["a", ("n", 1)])
     index.add("two", ["a", "b"])
