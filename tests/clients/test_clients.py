@@ -146,7 +146,8 @@ def test_a_client_outlives_a_restart(addresses: Addresses, tmp_path: Path, name:
     """
     queue = f"restart-{name}-{uuid.uuid4().hex[:6]}"
     with ServiceBusAdministrationClient.from_connection_string(addresses.namespace) as administration:
-        entities.create_queue(administration, queue)
+        # Messages that a consumer has prefetched when the gateway stops come again when their locks end.
+        entities.create_queue(administration, queue, entities.Queue(lock_s=entities.SHORT_LOCK_S))
     count, errors = 60, tmp_path / "errors"
     with RestartedGateway(addresses.namespace) as gateway:
         process = PROGRAMS[name].start(

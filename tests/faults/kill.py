@@ -133,7 +133,6 @@ CASES = [
     (5, "forwarding"),
     (0, "transactions"),
     (5, "subscribing"),
-    (0, "ruling"),
     (0, "forgetting"),
     (0, "amqp-transactions"),
 ]
@@ -141,6 +140,7 @@ CASES = [
 MORE_CASES = [
     (5, "plain"),
     (0, "subscribing"),
+    (0, "ruling"),
     (5, "hopping"),
     (0, "looping"),
     (0, "renewing"),

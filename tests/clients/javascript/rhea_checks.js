@@ -131,16 +131,17 @@ export const CHECKS = {
   },
 
   async "credit-huge"(context) {
-    await context.sendNumbers(10);
     for (const credit of [2 ** 31, 2 ** 32 - 1]) {
+      await context.sendNumbers(10);
       const receiver = await context.receiver();
       receiver.add_credit(credit);
       sameBodies(await context.quiet(receiver), numbers(10), `what came with a credit of ${credit}`);
-      receiver.got.forEach(({ delivery }) => delivery.release());
+      // If they were released, they would come again at once, and be locked when the link is closed.
+      receiver.got.forEach(({ delivery }) => delivery.accept());
       await pause(500);
       receiver.close();
     }
-    sameBodies(await context.drain(), numbers(10), "what is left");
+    same(await context.drain(), [], "what is left");
   },
 
   async "lock-token"(context) {

@@ -33,12 +33,13 @@ final class Refusals {
         checks.put("transacted-close", Refusals::close);
         checks.put("refused-key-missing", bench -> refused(bench, message("out")));
         checks.put("refused-keys-differ", bench -> refused(bench, of("one", message("out 1")), of("two", message("out 2"))));
-        checks.put("refused-too-large", bench -> refused(bench, of("key", new ServiceBusMessage(new byte[1_100_000]))));
+        checks.put("refused-too-large",
+            bench -> refusedAtOnceOrLater(bench, bench.entity + "-2", new ServiceBusMessage(new byte[1_100_000])));
         checks.put("refused-session-missing", bench -> refused(bench, message("out")));
         checks.put("refused-one-of-many",
             bench -> refused(bench, of("key", message("out 1")), message("out 2"), of("key", message("out 3"))));
-        checks.put("refused-disabled", bench -> refusedAtOnceOrLater(bench, bench.entity + "-2"));
-        checks.put("refused-unknown", bench -> refusedAtOnceOrLater(bench, bench.entity + "-none"));
+        checks.put("refused-disabled", bench -> refusedAtOnceOrLater(bench, bench.entity + "-2", message("out")));
+        checks.put("refused-unknown", bench -> refusedAtOnceOrLater(bench, bench.entity + "-none", message("out")));
         checks.put("refused-lock-lost", Refusals::lockLost);
         checks.put("refused-session-lock-lost", Refusals::sessionLockLost);
         return checks;
@@ -111,13 +112,13 @@ final class Refusals {
     }
 
     /** As ``refused``; but the client may learn it before anything is part of the transaction, which it rolls back then. */
-    private static void refusedAtOnceOrLater(Bench bench, String target) {
+    private static void refusedAtOnceOrLater(Bench bench, String target, ServiceBusMessage output) {
         bench.send(of("key", message("in")));
         Pair pair = new Pair(bench, target);
         ServiceBusReceivedMessage message = bench.receiveOne(pair.receiver);
         ServiceBusTransactionContext transaction = pair.receiver.createTransaction();
         pair.complete(message, transaction);
-        if (errorOf(() -> pair.sender.sendMessage(of("key", message("out")), transaction)) != null) {
+        if (errorOf(() -> pair.sender.sendMessage(of("key", output), transaction)) != null) {
             errorOf(() -> pair.receiver.rollbackTransaction(transaction));
         } else {
             want(errorOf(() -> pair.receiver.commitTransaction(transaction)) != null, "the commit succeeded");
