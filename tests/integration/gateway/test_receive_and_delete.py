@@ -424,7 +424,7 @@ async def test_deferred_messages_are_had_together_or_not_at_all(
     assert await asked(*deferred.numbers) == (403, c.RESOURCE_LIMIT_EXCEEDED)
     monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 9_000)
     assert await asked(*deferred.numbers[:3], 1 << 40) == (404, c.MESSAGE_NOT_FOUND)
-    status, found = await asked(*deferred.numbers)
+    status, found = await asked(*deferred.numbers, *deferred.numbers)
     assert (status, len(found["messages"])) == (200, 5)
 
 

@@ -249,7 +249,8 @@ class ManagementNode(RequestNode):
         return (200, {"messages": shown}) if shown else (NO_CONTENT, None)
 
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        numbers = _numbers(body, "sequence-numbers", int)
+        # One that is said twice is asked for once, also if it is far behind.
+        numbers = list(dict.fromkeys(_numbers(body, "sequence-numbers", int)))
         takes = _number(body, "receiver-settle-mode", 1) == 0
         node, entity = self._node(request, body), await self.peer.gateway.entity(self._path)
         if node is None and entity.has_sessions:

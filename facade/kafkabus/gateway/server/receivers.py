@@ -470,11 +470,7 @@ class ReceiverNode(BaseNode):
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         session = self.link.session
-        if (
-            error is not None
-            and not group.parts
-            and not (error.condition in TELLS or (group.settled and error.condition in PASSES))
-        ):
+        if error is not None and self._hides(group, error):
             self.peer.detach(self.link, error)
         if group.settled:
             session.forget(group.deliveries)

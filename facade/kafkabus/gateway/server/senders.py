@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -186,16 +187,11 @@ class SenderNode(BaseNode):
             raise AmqpError(
                 MESSAGE_SIZE_EXCEEDED, f"a message of {delivery.size} bytes: {self._path} takes {self._most}"
             )
-        if delivery.size > LARGE:
-            async with self.peer.gateway.parsing:
-                return await self._parsed_at_pace(delivery, pace)
-        return await self._parsed_at_pace(delivery, pace)
-
-    async def _parsed_at_pace(self, delivery: IncomingDelivery, pace: Pace) -> list[Outgoing]:
         messages: list[Outgoing] = []
-        for message in incoming(delivery.payload, delivery.message_format):
-            messages.append(message)
-            await pace.keep()
+        async with self.peer.gateway.parsing if delivery.size > LARGE else nullcontext():
+            for message in incoming(delivery.payload, delivery.message_format):
+                messages.append(message)
+                await pace.keep()
         return messages
 
     @property
