@@ -22,7 +22,7 @@ from tests.spark.marks import SPARK
 
 pytestmark = SPARK
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def receive(connection: str, queue: str, count: int) -> dict[str, ServiceBusReceivedMessage]:

@@ -24,6 +24,7 @@ from kafkabus_mapping.filters.rules import (
     SqlFilterDescription,
     TrueFilterDescription,
 )
+from tests.effort import effort
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 KEY = "t/subscriptions/s"
@@ -83,7 +84,7 @@ def record(envelope: Envelope, *others: tuple[str, bytes | None]) -> StoredRecor
     return StoredRecord(("t", 0, 7), (None, b"body", [*encode_headers(envelope), *others]), (1, 0))
 
 
-@settings(max_examples=2000)
+@settings(max_examples=effort(300, 2000))
 @given(st.lists(FILTERS, min_size=1, max_size=3), ENVELOPES, OTHERS)
 def test_what_the_headers_rule_out_nobody_wants(
     filters: list[Any], envelope: Envelope, others: list[tuple[str, bytes | None]]

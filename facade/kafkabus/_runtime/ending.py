@@ -9,7 +9,9 @@ import signal
 import threading
 
 
-def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late: str) -> asyncio.Event:
+def stop_on_signals(
+    logger: logging.Logger, service: str, *, within: float, late: str, lifeline: int | None = None
+) -> asyncio.Event:
     """Return an event that the first SIGINT or SIGTERM sets; from then on the process ends, whatever it waits for.
 
     A second signal ends the process at once.
@@ -19,6 +21,8 @@ def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late
         service: The service's name, with which the logged events begin.
         within: After how many seconds at most the process ends, with status 0.
         late: The text that the log shows then.
+        lifeline: The descriptor of a pipe's end; once the other end is closed, also by the end of the process that had it, the
+            service ends as at a signal. None: there is none.
     """
     # The log in JSON takes an event's name from a template.
     late_line, at_once_line, stopping_line = (
@@ -37,14 +41,24 @@ def stop_on_signals(logger: logging.Logger, service: str, *, within: float, late
             logger.warning(at_once_line, number)
             _end_now(128 + number)
         logger.info(stopping_line, number)
+        begin()
+
+    def begin() -> None:
         stop.set()
         deadline = threading.Timer(within, give_up)
         # It does not keep the process alive, and goes on while the interpreter waits for other threads.
         deadline.daemon = True
         deadline.start()
 
+    def cut(end_of_line: int) -> None:
+        loop.remove_reader(end_of_line)
+        if not stop.is_set():
+            begin()
+
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end, number)
+    if lifeline is not None:
+        loop.add_reader(lifeline, cut, lifeline)
     return stop
 
 

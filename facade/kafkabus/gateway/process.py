@@ -6,10 +6,11 @@ import logging
 import ssl
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafkabus._runtime.ending import stop_on_signals
+from kafkabus._runtime.files import raise_limit
 from kafkabus._runtime.garbage import collect_rarely
 from kafkabus._runtime.memory import limit_arenas, returning_memory
 from kafkabus.gateway.administration import create_app
@@ -21,6 +22,8 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 
 END_WITHIN = 8.0
 """After how many seconds at most a process ends that was told to, also while clients, Kafka or Redis do not answer."""
+OTHER_FILES = 1_500
+"""How many files a process may need beside its clients' connections: for Kafka, Redis and the administration."""
 LATE = "clients, Kafka or Redis did not answer; locks that clients held end by themselves"
 
 
@@ -74,7 +77,11 @@ class Ports:
 
 
 async def serve(
-    connection_string: str, ports: Ports, settings: GatewaySettings, on_ready: Callable[[Bound], None] | None = None
+    connection_string: str,
+    ports: Ports,
+    settings: GatewaySettings,
+    on_ready: Callable[[Bound], None] | None = None,
+    lifeline: int | None = None,
 ) -> None:
     """Be a gateway until SIGINT or SIGTERM; then close the clients' connections, and end.
 
@@ -83,13 +90,15 @@ async def serve(
         ports: The ports to listen on.
         settings: The gateway's settings.
         on_ready: Called with the ports once they are listened on.
+        lifeline: The descriptor of a pipe's end: the gateway also ends once the other end is closed.
 
     Raises:
         OSError: A port cannot be listened on, or a certificate cannot be read.
         ServiceBusError: Kafka or Redis cannot be used.
     """
     limit_arenas()
-    stop = stop_on_signals(LOGGER, "gateway", within=END_WITHIN, late=LATE)
+    settings = replace(settings, connections=_connections(settings.connections))
+    stop = stop_on_signals(LOGGER, "gateway", within=END_WITHIN, late=LATE, lifeline=lifeline)
     async with running(connection_string, ports, settings) as bound, returning_memory():
         collect_rarely()
         LOGGER.info(
@@ -104,6 +113,21 @@ async def serve(
             on_ready(bound)
         await stop.wait()
     LOGGER.info("gateway_stopped")
+
+
+def _connections(wanted: int) -> int:
+    """Return how many connections of clients this process may have; if it cannot have all that are wanted, the log says so."""
+    files = raise_limit()
+    most = max(1, files - min(OTHER_FILES, files // 2))
+    if wanted > most:
+        LOGGER.warning(
+            "few_files limit=%d connections=%d: the system allows no more open files ('ulimit -n'), so no more connections are "
+            "taken, although --max-connections is %d",
+            files,
+            most,
+            wanted,
+        )
+    return min(wanted, most)
 
 
 @asynccontextmanager

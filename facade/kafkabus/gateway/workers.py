@@ -9,6 +9,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
@@ -22,15 +23,19 @@ RESTART_AFTER = 1.0
 """How long after its end, in seconds, a worker is started again."""
 _LOOK_EVERY = 0.2
 
-Work = Callable[[str, Ports, GatewaySettings], None]
+Work = Callable[[str, Ports, GatewaySettings, Connection], None]
 
 
 class Workers:
     """Worker processes, started again when they end by themselves.
 
+    Each has one end of a pipe, its lifeline, and ends when this process closes the other end, or is gone: nobody would watch
+    over it, and it would go on with what it was told, as keys, beside the workers that are started next. No signal is sent to
+    it, because one that was sent to the whole process group, as Ctrl-C, has reached it, and a second one means "at once".
+
     Args:
         count: How many.
-        work: The work of each, until SIGTERM; a function that can be pickled.
+        work: The work of each, until its lifeline ends; a function that can be pickled.
         connection_string: Given to ``work``.
         ports: Given to ``work``, with ports that are free in place of 0.
         settings: Given to ``work``.
@@ -54,7 +59,7 @@ class Workers:
         self._arguments = (connection_string, shared, settings)
         self._work = work
         self._count = count
-        self._workers: dict[int, BaseProcess] = {}
+        self._workers: dict[int, tuple[BaseProcess, Connection]] = {}
         self._is_stopping = False
 
     def _hold(self, host: str, port: int | None) -> int | None:
@@ -65,8 +70,12 @@ class Workers:
             0
         ]
         held = socket.socket(family, socket.SOCK_STREAM)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         try:
+            with socket.socket(family, socket.SOCK_STREAM) as alone:
+                # A port that is to be shared could be had beside others who share it, and clients would come to either.
+                alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                alone.bind(address)
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
             held.bind(address)
         except OSError as error:
             held.close()
@@ -85,7 +94,7 @@ class Workers:
         LOGGER.info("workers_started count=%d", self._count)
         while not self._is_stopping:
             time.sleep(_LOOK_EVERY)
-            for number, worker in list(self._workers.items()):
+            for number, (worker, _lifeline) in list(self._workers.items()):
                 if not worker.is_alive() and not self._is_stopping:
                     LOGGER.error("worker_ended number=%d status=%s", number, worker.exitcode)
                     time.sleep(RESTART_AFTER)
@@ -97,21 +106,31 @@ class Workers:
         if ports.metrics is not None and ports.metrics[1]:
             # Each worker tells of itself.
             ports = replace(ports, metrics=(ports.metrics[0], ports.metrics[1] + number))
-        process = multiprocessing.get_context("spawn").Process(
-            target=self._work, args=(connection_string, ports, settings), name=f"gateway-{number}"
+        spawning = multiprocessing.get_context("spawn")
+        theirs, ours = spawning.Pipe(duplex=False)
+        process = spawning.Process(
+            target=self._work, args=(connection_string, ports, settings, theirs), name=f"gateway-{number}"
         )
         process.start()
-        self._workers[number] = process
+        theirs.close()
+        if number in self._workers:
+            self._workers[number][1].close()
+        self._workers[number] = (process, ours)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_stopping:
+            LOGGER.warning("gateway_ended_at_once signal=%d", number)
+            for worker, _lifeline in self._workers.values():
+                worker.kill()
+            return
         LOGGER.info("gateway_stopping signal=%d", number)
         self._is_stopping = True
 
     def _end(self) -> None:
-        for worker in self._workers.values():
-            worker.terminate()
+        for _worker, lifeline in self._workers.values():
+            lifeline.close()
         deadline = time.monotonic() + END_WITHIN + 1
-        for worker in self._workers.values():
+        for worker, _lifeline in self._workers.values():
             worker.join(max(0.0, deadline - time.monotonic()))
             if worker.is_alive():
                 worker.kill()

@@ -19,6 +19,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.keys import descriptions_key
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities import catalog
+from kafkabus._sync.kafka.transactional_producer import PRODUCERS
 from kafkabus._sync.receiving import readers
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
@@ -87,6 +88,33 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
         fields = [name for name in server.hkeys(descriptions_key(NAMESPACE)) if run in str(name)]
         assert fields == []
         assert sum(isinstance(one, Entity) for one in gc.get_objects()) < 100
+
+
+def test_transactions_that_are_committed_at_once_share_few_producers(runtime: RunningNamespace) -> None:
+    """Each producer has threads and files of its own, and is kept for the next transaction."""
+    name = f"at-once-{uuid.uuid4().hex[:8]}"
+    count = 3 * PRODUCERS
+    with (
+        ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        ThreadPoolExecutor(count) as pool,
+    ):
+        administration.create_queue(name)
+        sender = client.get_queue_sender(name)
+        together = threading.Barrier(count, timeout=60)
+
+        def commit(number: int) -> None:
+            with client.transaction() as transaction:
+                sender.send_messages(ServiceBusMessage(str(number)), transaction=transaction)
+                together.wait()
+
+        list(pool.map(commit, range(count)))
+        producers = sender._context.connections.transactional_producers
+        assert len(producers._idle) <= PRODUCERS
+        # Kafka shows what was committed a moment later.
+        wait_until(
+            lambda: administration.get_queue_runtime_properties(name).active_message_count == count, "all are stored"
+        )
 
 
 def test_clients_that_come_and_go_leave_no_threads(runtime: RunningNamespace) -> None:

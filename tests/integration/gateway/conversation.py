@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -65,6 +67,14 @@ def discharge(name: bytes, *, fail: bool = False) -> bytes:
 async def discharged(link: Link, name: bytes, *, fail: bool = False) -> Any:
     """End a transaction; return the outcome."""
     return await link.send(discharge(name, fail=fail))
+
+
+async def become(condition: Callable[[], object]) -> None:
+    """Wait until something is true of the gateway."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
 
 
 class Gate:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from socket import SO_SNDBUF, SOL_SOCKET
 from typing import Any
@@ -22,20 +20,12 @@ from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Int, Symbol
 from kafkabus_mapping.secret import Secret
-from tests.amqp_client import PATIENCE, AmqpClient, Link, LinkError, put_token
-from tests.integration.gateway.conversation import message, operation
+from tests.amqp_client import AmqpClient, Link, LinkError, put_token
+from tests.integration.gateway.conversation import become, message, operation
 from tests.signatures import signature
 
 KEY = "a-key-of-a-test"
 PIECE = b"x" * 60_000
-
-
-async def become(condition: Callable[[], object]) -> None:
-    """Wait until something is true of the gateway."""
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 async def log_in(client: AmqpClient) -> None:

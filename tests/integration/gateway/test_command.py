@@ -77,19 +77,27 @@ def started(connection: str, folder: Path, *arguments: str) -> Generator[Running
     environment = {**os.environ, CONNECTION_STRING_VARIABLE: connection}
     log = folder / "gateway.log"
     with log.open("w") as errors:
-        process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True)
+        # A process group of its own gets its signals.
+        process = subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
     try:
         assert process.stdout is not None
         line = process.stdout.readline().strip()
         assert line, log.read_text()
         yield Running(process, line, log)
     finally:
-        for child in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
-            child.kill()
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         if process.stdout is not None:
             process.stdout.close()
+
+
+def workers(gateway: Running) -> list[psutil.Process]:
+    """Return the processes of a gateway that share its ports."""
+    children = psutil.Process(gateway.process.pid).children()
+    return [one for one in children if "spawn_main" in " ".join(one.cmdline())]
 
 
 def until(true: Callable[[], object], what: str) -> None:
@@ -159,19 +167,38 @@ def test_applications_use_the_connection_string_that_it_prints(untended: str, qu
 def test_several_processes_share_the_port(untended: str, queue: str, tmp_path: Path) -> None:
     """One that is killed is started again, and its clients connect again. Three processes take some seconds to start."""
     with started(untended, tmp_path, "--workers", "2") as gateway:
-
-        def workers() -> list[int]:
-            children = psutil.Process(gateway.process.pid).children()
-            return [one.pid for one in children if "spawn_main" in " ".join(one.cmdline())]
-
         until(lambda: gateway.log.read_text().count("gateway_started") == 2, "both listen")
         assert exchange(gateway.connection_string, queue) == ["one", "two"]
-        os.kill(workers()[0], signal.SIGKILL)
+        workers(gateway)[0].kill()
         until(lambda: gateway.log.read_text().count("gateway_started") == 3, "another one listens")
         assert exchange(gateway.connection_string, queue) == ["one", "two"]
-        assert len(workers()) == 2
-        assert gateway.stop() == 0
-        assert gateway.log.read_text().count("gateway_stopped") >= 2
+        assert len(workers(gateway)) == 2
+        refused = subprocess.run(
+            [sys.executable, "-m", "kafkabus.cli", "gateway", "--workers", "2", "--amqp-port", str(gateway.port)],
+            env={**os.environ, CONNECTION_STRING_VARIABLE: untended},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
+        assert (refused.returncode, f"{gateway.port}: cannot listen there" in refused.stderr) == (1, True)
+        # As Ctrl-C in a terminal and systemd do.
+        os.killpg(gateway.process.pid, signal.SIGINT)
+        assert gateway.process.wait(PATIENCE_S) == 0
+        log = gateway.log.read_text()
+        assert log.count("gateway_stopped") == 2
+        assert "at_once" not in log
+
+
+def test_processes_end_with_the_one_that_watches_over_them(untended: str, queue: str, tmp_path: Path) -> None:
+    """Beside those that are started next, they would go on with keys that were replaced. Three processes take some seconds."""
+    with started(untended, tmp_path, "--workers", "2") as gateway:
+        until(lambda: gateway.log.read_text().count("gateway_started") == 2, "both listen")
+        left = workers(gateway)
+        gateway.process.kill()
+        _gone, alive = psutil.wait_procs(left, PATIENCE_S)
+        assert alive == []
+        assert gateway.log.read_text().count("gateway_stopped") == 2
 
 
 def test_tls_needs_a_certificate_that_the_client_trusts(untended: str, queue: str, tmp_path: Path) -> None:

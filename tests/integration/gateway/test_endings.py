@@ -24,13 +24,15 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
 )
 from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.peer import CLOSING_AT_ONCE
+from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.undelivered import Deleted, place_of
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, Symbol, UInt
 from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient
-from tests.integration.gateway.conversation import Gate, declared, discharge, message, operation
+from tests.integration.gateway.conversation import Gate, become, declared, discharge, message, operation
 
 KEY = {Symbol("x-opt-partition-key"): "k"}
 
@@ -54,6 +56,33 @@ async def left(client: AmqpClient) -> int:
         count += len(found["messages"])
         last = decode_sections(found["messages"][-1]["message"])
         number = last.message_annotations["x-opt-sequence-number"] + 1
+
+
+async def test_links_are_opened_when_enough_of_those_before_have_ended(
+    gateway: Gateway, port: int, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Links that come and go would keep the ledgers busy for others. And a client is gone when all its links are."""
+    free, close = asyncio.Event(), ReceiverNode.close
+
+    async def late(node: ReceiverNode) -> None:
+        await free.wait()
+        await close(node)
+
+    monkeypatch.setattr(ReceiverNode, "close", late)
+    sender = await client.sender("q", 90)
+    for handle in range(CLOSING_AT_ONCE):
+        await (await client.receiver("q", handle)).detach()
+    waiting = client.begin_to_attach(50, receives=True, source=Source("q"), target=Target("here"))
+    assert await sender.send(message()) == Accepted()
+    assert waiting.answer is None
+    free.set()
+    await client.until(lambda: waiting.answer is not None)
+    free.clear()
+    async with AmqpClient(port) as other:
+        await other.receiver("q")
+    assert len(gateway.peers) == 2
+    free.set()
+    await become(lambda: len(gateway.peers) == 1)
 
 
 class Seen:

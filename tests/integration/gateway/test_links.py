@@ -23,6 +23,7 @@ from kafkabus.gateway.amqp.performatives import (
     Modified,
     Source,
     Target,
+    TransactionalState,
 )
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.sources import SESSION_FILTER
@@ -32,7 +33,7 @@ from kafkabus_mapping.amqp.sections import decode_sections
 from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
 from tests.amqp_client import PATIENCE, AmqpClient, LinkError
 from tests.certificates import Authority
-from tests.integration.gateway.conversation import Completions, message, operation, received
+from tests.integration.gateway.conversation import Completions, declared, discharged, message, operation, received
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 LOCK_TOKEN = "x-opt-lock-token"
@@ -90,6 +91,33 @@ async def test_a_link_that_copies_leaves_the_messages(client: AmqpClient, takes:
     assert {one.sections.header["delivery_count"] for one in await received(await client.receiver("q"), 41)} == {0}
 
 
+async def test_a_transaction_that_settles_what_was_browsed_fails(client: AmqpClient) -> None:
+    """Nothing of it would be settled."""
+    await fill(client, 1)
+    source = Source("q", distribution_mode="copy")
+    browser = await client.attach(5, receives=True, source=source, target=Target("here"))
+    (copy,) = await received(browser)
+    coordinator = await client.coordinator()
+    name = await declared(coordinator)
+    (answer,) = await browser.settle(copy, state=TransactionalState(name, Accepted()))
+    assert (answer.txn_id, answer.outcome.error.condition) == (name, c.NOT_ALLOWED)
+    outcome = await discharged(coordinator, name)
+    assert outcome.error.condition == c.TRANSACTION_ROLLBACK
+    assert "browser" in outcome.error.description
+
+
+async def test_a_durable_subscriber_receives_its_subscriptions_messages(client: AmqpClient) -> None:
+    """JMS asks for copies of a topic's messages on its link, and means that each subscription has its own."""
+    await fill(client, 3, "t")
+    source = Source("t/subscriptions/all", durable=2, expiry_policy="never", distribution_mode="copy")
+    subscriber = await client.attach(5, receives=True, source=source, target=Target("here"), name="audit")
+    assert subscriber.answer is not None
+    assert (subscriber.answer.source.distribution_mode, subscriber.answer.source.durable) == ("move", None)
+    came = await received(subscriber, 3)
+    assert await subscriber.settle(*came, state=Accepted()) == [Accepted()] * 3
+    assert await left(client, "t/subscriptions/all") == []
+
+
 async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> None:
     """Although another client has it; without a session, those of all are."""
     await fill(client, 2, "s", session="A")
@@ -116,17 +144,40 @@ async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> No
         Source("q", distribution_mode="copy", filter={SELECTOR: "a = 1"}),
         Source("q", distribution_mode="round"),
         Source(None, dynamic=True),
+        None,
     ],
 )
-async def test_a_link_whose_filter_is_not_in_force_is_refused(client: AmqpClient, source: Source) -> None:
-    """By the filter's name; the messages that it excludes are not received."""
+async def test_a_link_whose_filter_is_not_in_force_is_refused(client: AmqpClient, source: Source | None) -> None:
+    """By the filter's name; the messages that it excludes are not received. A JMS client unsubscribes without a source."""
     await fill(client, 1)
     with pytest.raises(LinkError) as caught:
         await client.attach(5, receives=True, source=source, target=Target("here"))
-    assert caught.value.condition in {c.NOT_IMPLEMENTED, c.NOT_ALLOWED}
-    named = [*(source.filter or {}), *([source.distribution_mode] if source.distribution_mode == "round" else [])]
+    assert caught.value.condition in {c.NOT_IMPLEMENTED, c.NOT_ALLOWED, *([] if source else [c.NOT_FOUND])}
+    asked = source or Source()
+    named = [*(asked.filter or {}), *([asked.distribution_mode] if asked.distribution_mode == "round" else [])]
     assert not named or any(name in str(caught.value) for name in named)
     assert len(await left(client)) == 1
+
+
+async def test_a_temporary_queue_is_refused_by_name(client: AmqpClient) -> None:
+    """That holds for those who send to it as well."""
+    with pytest.raises(LinkError, match="no temporary queues") as caught:
+        await client.attach(5, receives=False, source=Source("here"), target=Target(None, dynamic=True))
+    assert caught.value.condition == c.NOT_IMPLEMENTED
+
+
+async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: AmqpClient) -> None:
+    """Such a client gets no outcome. What was sent behind it is stored, and so is what comes over the next link."""
+    sender = await client.sender("q")
+    await sender.until_credit()
+    for body in (message(b"one"), message(b"two", properties={"message_id": "x" * 200}), message(b"three")):
+        sender.put(body, settled=True)
+    await client.until(lambda: sender.is_detached)
+    with pytest.raises(LinkError, match="message_id") as caught:
+        sender.check()
+    assert caught.value.condition == c.ARGUMENT_ERROR
+    assert await (await client.sender("q", 5)).send(message(b"four")) == Accepted()
+    assert sorted(await left(client)) == [b"four", b"one", b"three"]
 
 
 async def test_the_answer_names_what_is_in_force(client: AmqpClient) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from kafkabus.gateway.amqp.conditions import (
     ILLEGAL_STATE,
     NOT_ALLOWED,
     NOT_FOUND,
+    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
@@ -31,7 +34,7 @@ from kafkabus.gateway.amqp.events import (
     LinkFlowed,
     Opened,
 )
-from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, frame_of
+from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, FrameReader, frame_of
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Attach,
@@ -51,6 +54,7 @@ from kafkabus.gateway.amqp.performatives import (
     Target,
     TransactionalState,
     Transfer,
+    error_of,
 )
 from kafkabus.gateway.amqp.session import Link
 from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong, decode, encode
@@ -69,6 +73,42 @@ def talk() -> Talk:
 def condition_of(performative: Close | End | Detach) -> str | None:
     """Return the condition of the error that a performative carries."""
     return performative.error.condition if isinstance(performative.error, ErrorCondition) else None
+
+
+# Frames.
+
+
+@pytest.mark.parametrize("name", ["q" * 300, "\N{GREEK SMALL LETTER ALPHA}" * 300])
+def test_no_error_makes_a_frame_larger_than_its_peer_takes(name: str) -> None:
+    """A peer closes the connection for that: a wrong name would end all its links. The description is cut instead."""
+    talk, error = Talk(), AmqpError(NOT_FOUND, f"no queue {name!r} is in this namespace")
+    talk.open(max_frame_size=512)
+    talk.begin()
+    talk.begin(1)
+    incoming(talk)
+    delivery = only(talk.say(Transfer(0, 0, b"tag", 0), b"..."), Delivered).delivery
+    link = delivery.link
+    link.session.acknowledge([delivery], TransactionalState(b"t" * 16, Rejected(error_of(error))))
+    link.detach(error)
+    talk.engine.sessions[1].end(error)
+    talk.engine.close(error)
+    output = talk.engine.take_output()
+    sizes: list[int] = []
+    told: list[Any] = []
+    while output:
+        size = int.from_bytes(output[:4], "big")
+        reader = FrameReader(1 << 20)
+        reader.feed(output[:size])
+        frame = reader.frame()
+        assert frame is not None
+        told.append(frame.performative)
+        sizes.append(size)
+        output = output[size:]
+    assert [type(one) for one in told] == [Disposition, Detach, End, Close]
+    assert max(sizes) <= 512
+    errors = [told[0].state.outcome.error, *(one.error for one in told[1:])]
+    assert [one.condition for one in errors] == [NOT_FOUND] * 4
+    assert all(error.description.startswith(one.description) and len(one.description) > 150 for one in errors)
 
 
 # Opening and closing.
@@ -478,6 +518,15 @@ def test_no_message_comes_without_credit(talk: Talk) -> None:
     assert isinstance(detached, LinkDetached)
     (detach,) = talk.heard(Detach)
     assert condition_of(detach) == TRANSFER_LIMIT_EXCEEDED
+
+
+def test_a_delivery_that_is_resumed_is_refused(talk: Talk) -> None:
+    """It would be stored a second time: what came over a link that has ended is not known any more."""
+    incoming(talk)
+    (detached,) = talk.say(Transfer(0, 0, b"a", resume=True), b"x")
+    assert isinstance(detached, LinkDetached)
+    (detach,) = talk.heard(Detach)
+    assert condition_of(detach) == NOT_IMPLEMENTED
 
 
 def test_messages_are_acknowledged_in_ranges(talk: Talk) -> None:

@@ -159,7 +159,7 @@ class TransactionCommit:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; the message says what is known.
         """
         producers = self._connections.transactional_producers
-        producer = producers.borrow()
+        producer = await producers.borrow()
         try:
             try:
                 await self._carry_out(producer)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from kafkabus._async.compat import Pool
+from kafkabus._async.compat import Pool, Semaphore
 from kafkabus._async.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
@@ -25,6 +25,9 @@ SEND_TIMEOUT = 8.0
 """How long, in seconds, a transaction's records may take to be stored; then it is aborted."""
 END_TIMEOUT = 30.0
 """How long, in seconds, the broker may take to acknowledge a transaction's end, or a producer's first beginning."""
+
+PRODUCERS = 8
+"""How many transactions a client commits at a time; each needs a client of Kafka's, with four threads and eight files."""
 
 
 class Stored(NamedTuple):
@@ -226,7 +229,7 @@ def _is_passing(error: BaseException) -> bool:
 
 
 class TransactionalProducers:
-    """A client's transactional producers: as many as it has transactions at a time; safe to share.
+    """A client's transactional producers: as many as it commits transactions at a time, up to a bound; safe to share.
 
     Args:
         settings: The namespace's settings.
@@ -239,11 +242,13 @@ class TransactionalProducers:
         self._pool = pool
         self._client_id = client_id
         self._guard = threading.Lock()
+        self._free = Semaphore(PRODUCERS)
         self._count = 0
         self._idle: list[TransactionalProducer] = []
 
-    def borrow(self) -> TransactionalProducer:
-        """Return a producer that has no transaction."""
+    async def borrow(self) -> TransactionalProducer:
+        """Return a producer that has no transaction; wait for it while as many as there may be are borrowed."""
+        await self._free.acquire()
         with self._guard:
             if self._idle:
                 return self._idle.pop()
@@ -255,6 +260,7 @@ class TransactionalProducers:
         """Take back a producer that its borrower does not use any more, and that has no transaction."""
         with self._guard:
             self._idle.append(transactional_producer)
+        self._free.release()
 
     async def close(self) -> None:
         """End Kafka's clients of the producers that are not borrowed."""

@@ -16,7 +16,7 @@ from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import transactional_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._sync.compat import Pool
+from kafkabus._sync.compat import Pool, Semaphore
 from kafkabus._sync.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 from kafkabus_mapping.names import owned_name
 
@@ -26,6 +26,9 @@ SEND_TIMEOUT = 8.0
 """How long, in seconds, a transaction's records may take to be stored; then it is aborted."""
 END_TIMEOUT = 30.0
 """How long, in seconds, the broker may take to acknowledge a transaction's end, or a producer's first beginning."""
+
+PRODUCERS = 8
+"""How many transactions a client commits at a time; each needs a client of Kafka's, with four threads and eight files."""
 
 
 class Stored(NamedTuple):
@@ -225,7 +228,7 @@ def _is_passing(error: BaseException) -> bool:
 
 
 class TransactionalProducers:
-    """A client's transactional producers: as many as it has transactions at a time; safe to share.
+    """A client's transactional producers: as many as it commits transactions at a time, up to a bound; safe to share.
 
     Args:
         settings: The namespace's settings.
@@ -238,11 +241,13 @@ class TransactionalProducers:
         self._pool = pool
         self._client_id = client_id
         self._guard = threading.Lock()
+        self._free = Semaphore(PRODUCERS)
         self._count = 0
         self._idle: list[TransactionalProducer] = []
 
     def borrow(self) -> TransactionalProducer:
-        """Return a producer that has no transaction."""
+        """Return a producer that has no transaction; wait for it while as many as there may be are borrowed."""
+        self._free.acquire()
         with self._guard:
             if self._idle:
                 return self._idle.pop()
@@ -254,6 +259,7 @@ class TransactionalProducers:
         """Take back a producer that its borrower does not use any more, and that has no transaction."""
         with self._guard:
             self._idle.append(transactional_producer)
+        self._free.release()
 
     def close(self) -> None:
         """End Kafka's clients of the producers that are not borrowed."""

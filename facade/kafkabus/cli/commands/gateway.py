@@ -19,6 +19,8 @@ from kafkabus.cli.setting_sources import configured_connection
 from kafkabus.cli.terminal import flush, say, write
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
     from kafkabus.gateway.announcement import Bound
     from kafkabus.gateway.process import Ports
     from kafkabus.gateway.server.gateway import GatewaySettings
@@ -150,23 +152,35 @@ def gateway(
 
 
 def _work(
-    wanted: GatewayOptions, connection_string: str, ports: Ports, settings: GatewaySettings, *, debug: bool
+    wanted: GatewayOptions,
+    connection_string: str,
+    ports: Ports,
+    settings: GatewaySettings,
+    lifeline: Connection,
+    *,
+    debug: bool,
 ) -> None:
     """Be one of several processes."""
     configure_logs(wanted.log_format, wanted.log_level, debug=debug)
-    _serve(connection_string, ports, settings, None, debug=debug)
+    _serve(connection_string, ports, settings, None, debug=debug, lifeline=lifeline.fileno())
 
 
 def _serve(
-    connection_string: str, ports: Ports, settings: GatewaySettings, announced: GatewayOptions | None, *, debug: bool
+    connection_string: str,
+    ports: Ports,
+    settings: GatewaySettings,
+    announced: GatewayOptions | None,
+    *,
+    debug: bool,
+    lifeline: int | None = None,
 ) -> None:
-    """Be a gateway until a signal; print the connection string if the options are given."""
+    """Be a gateway until a signal, or the end of its lifeline; print the connection string if the options are given."""
     from kafkabus.exceptions import ServiceBusError
     from kafkabus.gateway.process import serve
 
     on_ready = None if announced is None else partial(_announce, announced)
     try:
-        asyncio.run(serve(connection_string, ports, settings, on_ready))
+        asyncio.run(serve(connection_string, ports, settings, on_ready, lifeline))
     except (ServiceBusError, OSError) as error:
         if debug:
             raise

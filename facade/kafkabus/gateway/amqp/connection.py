@@ -22,6 +22,7 @@ from kafkabus.gateway.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
     EMPTY_FRAME,
+    HEAD_BYTES,
     SASL_FRAME,
     SASL_HEADER,
     SMALLEST_MAX_FRAME,
@@ -40,6 +41,7 @@ from kafkabus.gateway.amqp.performatives import (
     SaslMechanisms,
     SaslOutcome,
     error_of,
+    fitted,
 )
 from kafkabus.gateway.amqp.session import Session, discarded
 
@@ -382,12 +384,12 @@ class Connection:
         if self.sessions.get(session.channel) is not session:
             return []
         events = self._drop(session)
-        self._output.append(frame_of(session.channel, End(error_of(error)).encoded()))
+        self._write(End(error_of(error)), session.channel)
         self._ended.add(session.channel)
         return events
 
-    def _write(self, performative: Composite) -> None:
-        self._output.append(frame_of(0, performative.encoded()))
+    def _write(self, performative: Composite, channel: int = 0) -> None:
+        self._output.append(frame_of(channel, fitted(performative, self._peer_frame_bytes - HEAD_BYTES)))
 
     def _write_sasl(self, performative: Composite) -> None:
         self._output.append(frame_of(0, performative.encoded(), kind=SASL_FRAME))

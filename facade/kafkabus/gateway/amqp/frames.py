@@ -28,6 +28,8 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 """A frame without a performative, which keeps a connection alive."""
 
 _HEAD = struct.Struct(">IBBH")
+HEAD_BYTES: Final = _HEAD.size
+"""How many bytes of a frame stand before its performative."""
 
 
 class Frame(NamedTuple):

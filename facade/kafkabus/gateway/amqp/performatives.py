@@ -475,6 +475,27 @@ def error_of(error: AmqpError | None) -> ErrorCondition | None:
     return None if error is None else ErrorCondition(error.condition, error.description)
 
 
+def fitted(performative: Composite, most: int) -> bytes:
+    """Return an encoded performative; the description of its error is cut as far as it takes more than ``most`` bytes.
+
+    A peer has to close the connection for a frame that is larger than it said.
+    """
+    encoded, error = performative.encoded(), _error_in(performative)
+    if len(encoded) > most and error is not None and error.description:
+        text = error.description.encode()
+        error.description = text[: max(0, len(text) - (len(encoded) - most))].decode(errors="ignore")
+        encoded = performative.encoded()
+    return encoded
+
+
+def _error_in(performative: Any) -> ErrorCondition | None:
+    """Return the error that a performative tells; None if it tells none."""
+    if isinstance(performative, TransactionalState):
+        performative = performative.outcome
+    error = performative.error if isinstance(performative, (Close, End, Detach, Rejected)) else None
+    return error if isinstance(error, ErrorCondition) else None
+
+
 def fields_of(value: object) -> Mapping[Any, Any]:
     """Return a map of a performative; empty if it has none."""
     return value if isinstance(value, dict) else {}

@@ -11,6 +11,7 @@ from kafkabus.gateway.amqp.conditions import (
     HANDLE_IN_USE,
     ILLEGAL_STATE,
     NOT_ALLOWED,
+    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     UNATTACHED_HANDLE,
@@ -39,6 +40,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
     error_of,
+    fitted,
 )
 from kafkabus_mapping.amqp.types import UInt, encode
 
@@ -189,6 +191,11 @@ class Link:
             raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
         if len(tag) > LONGEST_TAG:
             raise AmqpError(ILLEGAL_STATE, f"a tag of {len(tag)} bytes: a delivery's has at most {LONGEST_TAG}")
+        if transfer.resume:
+            raise AmqpError(
+                NOT_IMPLEMENTED,
+                "a delivery that is resumed: nothing is kept of a link that has ended; send the message anew",
+            )
         return IncomingDelivery(self, number, tag, transfer.message_format or 0, bool(transfer.settled), transfer.state)
 
     def _receive(self, transfer: Transfer, payload: bytes) -> IncomingDelivery | None:
@@ -357,13 +364,15 @@ class Session:
         self.connection._end(self, error)
 
     def _dispose(self, numbers: list[int], state: Composite | None, *, role: bool) -> None:
-        encoded = None if state is None else state.encoded()
+        encoded = None if state is None else fitted(state, self.connection._peer_frame_bytes - _FRAME_OVERHEAD)
         at = 0
         while at < len(numbers):
             last = at
             while last + 1 < len(numbers) and numbers[last + 1] == numbers[last] + 1:
                 last += 1
-            self._write_encoded(_disposition(role, numbers[at], numbers[last], encoded))
+            disposition = _disposition(role, numbers[at], numbers[last], encoded)
+            if not self.is_over:
+                self.connection._output.append(frame_of(self.channel, disposition))
             at = last + 1
 
     def _unsettle(self, delivery: OutgoingDelivery) -> bool:
@@ -675,12 +684,8 @@ class Session:
             self.connection._sent.append(content)
 
     def _write(self, performative: Composite) -> None:
-        self._write_encoded(performative.encoded())
-
-    def _write_encoded(self, performative: bytes) -> None:
-        if self.is_over:
-            return
-        self.connection._output.append(frame_of(self.channel, performative))
+        if not self.is_over:
+            self.connection._write(performative, self.channel)
 
 
 def discarded(performative: Composite) -> list[Event]:

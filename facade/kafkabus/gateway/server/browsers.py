@@ -11,12 +11,14 @@ from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Pace
+from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import OutgoingDelivery
-from kafkabus.gateway.amqp.performatives import SETTLED, Accepted
+from kafkabus.gateway.amqp.performatives import SETTLED, Accepted, Composite, Rejected, TransactionalState, error_of
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.messages import stored
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.sources import AskedSource
+from kafkabus.gateway.server.transactions import within
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
@@ -74,11 +76,18 @@ class BrowserNode(BaseNode):
             self._wanted.set()
 
     def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
-        """Answer as if the message were settled: it is a copy."""
+        """Answer as if the message were settled: it is a copy. A transaction that is to settle it fails."""
+        outcome: Composite = Accepted()
+        if isinstance(state, TransactionalState):
+            error = AmqpError(
+                NOT_ALLOWED, f"{self._path}: copies that a browser gets are not settled, also in no transaction"
+            )
+            self.peer.transactions.fail(state, error)
+            outcome = within(state, Rejected(error_of(error)))
         if settled:
             self.link.session.forget(deliveries)
         elif state is not None:
-            self.link.session.settle(deliveries, Accepted())
+            self.link.session.settle(deliveries, outcome)
         self._wanted.set()
 
     async def _run(self) -> None:

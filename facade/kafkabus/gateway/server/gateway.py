@@ -23,7 +23,7 @@ from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.amqp.conditions import DETACH_FORCED, NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import Limits
-from kafkabus.gateway.amqp.performatives import Coordinator
+from kafkabus.gateway.amqp.performatives import Coordinator, Target
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.claims import Policies
 from kafkabus.gateway.server import rights
@@ -38,7 +38,7 @@ from kafkabus.gateway.server.peer import Node, Peer
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode
-from kafkabus.gateway.server.sources import AskedSource
+from kafkabus.gateway.server.sources import AskedSource, refuse_dynamic
 from kafkabus.gateway.server.transactions import SharedRoom, TransactionLimits
 from kafkabus.gateway.server.undelivered import Undelivered
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
@@ -220,9 +220,11 @@ class Gateway:
         Raises:
             AmqpError: There is none, or the client may not use it.
         """
-        asked = AskedSource(link.attach.source) if link.sends else None
+        asked, target = AskedSource(link.attach.source) if link.sends else None, link.attach.target
+        if isinstance(target, Target) and not link.sends:
+            refuse_dynamic(target)
         address = self.check_claims(peer, link)
-        if isinstance(link.attach.target, Coordinator):
+        if isinstance(target, Coordinator):
             return CoordinatorNode(peer, link)
         if address is None:
             return ReplyNode(peer, link) if link.sends else ClaimsNode(peer, link)

@@ -70,6 +70,8 @@ UNSETTLED_BYTES = 400
 """About how many bytes the gateway keeps for a message that a client holds."""
 CHECKED_AT_ONCE = 500
 """The claims of how many links are checked before other clients have their turn."""
+CLOSING_AT_ONCE = 20
+"""While so many nodes of a client's links end, no further one is opened: links that come and go would keep others waiting."""
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
 WORK_WITHIN = 3.0
@@ -158,6 +160,7 @@ class Peer(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: dict[Link, asyncio.Task[None]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
         self._cut_off: asyncio.TimerHandle | None = None
@@ -631,6 +634,8 @@ class Peer(asyncio.BufferedProtocol):
     async def _attach(self, link: Link) -> None:
         node: Node | None = None
         try:
+            while len(self._closing) >= CLOSING_AT_ONCE:
+                await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
             node = self.gateway.node_of(self, link)
             await node.open()
         except Exception as error:  # noqa: BLE001 - the client is told
@@ -670,11 +675,18 @@ class Peer(asyncio.BufferedProtocol):
         for deleted in link.unsent:
             self.gateway.undelivered.put(deleted)
         link.unsent.clear()
+        self._end_node(link)
+
+    def _end_node(self, link: Link) -> None:
+        """Have the node of a link end, also one that is being opened."""
         task, node = self._opening.pop(link, None), self.nodes.pop(link, None)
         if task is not None:
             task.cancel()
-        if node is not None:
-            self.start(node.close())
+        elif node is not None:
+            task = self.start(node.close())
+        if task is not None:
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
 
     def _check_claims(self) -> None:
         """Detach the links that no claim allows any more."""
@@ -732,21 +744,17 @@ class Peer(asyncio.BufferedProtocol):
     async def _let_go(self) -> None:
         """Let go of everything that the connection had."""
         try:
-            for task in self._opening.values():
-                task.cancel()
-            self._opening.clear()
-            nodes = list(self.nodes.values())
-            self.nodes.clear()
-            for outcome in await asyncio.gather(*(node.close() for node in nodes), return_exceptions=True):
-                if isinstance(outcome, Exception):
-                    LOGGER.error("unexpected error peer=%s", self.name, exc_info=outcome)
+            for link in [*self._opening, *self.nodes]:
+                self._end_node(link)
+            while self._closing:
+                await asyncio.wait(self._closing)
             self.claims.close()
             await self.transactions.close()
             if self._work:
                 # The messages that they delete may be kept for others.
                 await asyncio.wait(self._work)
-            self.gateway.left(self)
         finally:
+            self.gateway.left(self)
             self.engine.forget()
             self._gone.set()
 

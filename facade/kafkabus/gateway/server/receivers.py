@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
+from kafkabus._core.exceptions import MessageLockLostError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
@@ -465,7 +465,7 @@ class ReceiverNode(BaseNode):
             entity = await gateway.entity(self.path)
             async with gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver:
                 await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, held, None)
-        except (ServiceBusError, AmqpError) as error:
+        except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
             LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(held), error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:

@@ -216,9 +216,14 @@ class SenderNode(BaseNode):
         for arrival in arrivals:
             if arrival.part is not None:
                 arrival.part.end(error)
+        if not self.link.is_attached:
+            return
         state = within(arrivals[0].delivery.state, Accepted() if error is None else Rejected(error_of(error)))
-        if self.link.is_attached:
-            self.link.session.acknowledge([one.delivery for one in arrivals], state)
+        # A client is answered nothing to what it sent settled: it would lose one message after the other, and never know.
+        is_untold = error is not None and any(one.part is None and one.delivery.settled for one in arrivals)
+        self.link.session.acknowledge([one.delivery for one in arrivals], state)
+        if is_untold:
+            self.peer.detach(self.link, error)
 
     async def close(self) -> None:
         """Let go of the sender when everything that came is stored."""

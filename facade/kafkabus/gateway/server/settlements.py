@@ -118,6 +118,10 @@ def settlement_of(state: object) -> Settlement | None:
         AmqpError: The state is none that settles.
     """
     if isinstance(state, TransactionalState):
+        if state.outcome is None:
+            raise AmqpError(
+                NOT_ALLOWED, "a transaction's state without an outcome settles nothing: name one, as accepted"
+            )
         return settlement_of(state.outcome)
     if isinstance(state, Accepted):
         return Settlement(Verb.COMPLETE)

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
-from kafkabus.gateway.amqp.performatives import Source, fields_of
+from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.performatives import Source, Target, fields_of
 from kafkabus_mapping.amqp.types import Described, Symbol
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 COPY: Final = "copy"
 """The distribution mode of a link that leaves its messages where they are."""
-MODES: Final = ("move", COPY)
+MOVE: Final = "move"
+MODES: Final = (MOVE, COPY)
 
 OUTCOMES: Final = frozenset({"amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list"})
 CAPABILITIES: Final = frozenset({"queue", "topic"})
@@ -29,7 +30,7 @@ class AskedSource:
         source: The source, as it came.
 
     Attributes:
-        browses: Whether messages stay where they are.
+        browses: Whether the client looks at messages that stay where they are.
         in_session: Whether it receives from a session.
         session_id: The session; None for the next one that is available.
 
@@ -38,20 +39,23 @@ class AskedSource:
     """
 
     def __init__(self, source: object) -> None:
+        if source is None:
+            raise AmqpError(
+                NOT_FOUND,
+                "a link without a source: nothing is kept of a link by its name; a topic's subscription is deleted by its own",
+            )
         self._source = source if isinstance(source, Source) else Source()
         self._filters = fields_of(self._source.filter)
         self._check()
-        self.browses = self._source.distribution_mode == COPY
+        # Of a topic, each durable subscriber of JMS has a copy of its own: its subscription, whose messages it settles.
+        self.browses = self._source.distribution_mode == COPY and not self._source.durable
         asked = self._filters.get(SESSION_FILTER, _NONE)
         name = asked.value if isinstance(asked, Described) else asked
         self.in_session = asked is not _NONE
         self.session_id = name if isinstance(name, str) else None
 
     def _check(self) -> None:
-        if self._source.dynamic:
-            raise AmqpError(
-                NOT_IMPLEMENTED, "a dynamic node: no temporary queues are made; create a queue, and name it"
-            )
+        refuse_dynamic(self._source)
         mode = self._source.distribution_mode
         if mode is not None and mode not in MODES:
             raise AmqpError(NOT_ALLOWED, f"distribution-mode {mode!r:.60}: it is one of {', '.join(MODES)}")
@@ -76,11 +80,21 @@ class AskedSource:
             filters = {SESSION_FILTER: name}
         return Source(
             address=self._source.address,
-            distribution_mode=self._source.distribution_mode,
+            distribution_mode=self._source.distribution_mode and (COPY if self.browses else MOVE),
             filter=filters,
             outcomes=_known(self._source.outcomes, OUTCOMES),
             capabilities=_known(self._source.capabilities, CAPABILITIES),
         )
+
+
+def refuse_dynamic(terminus: Source | Target) -> None:
+    """Check that a client names the node of a link.
+
+    Raises:
+        AmqpError: It asks for a node that the gateway would make.
+    """
+    if terminus.dynamic:
+        raise AmqpError(NOT_IMPLEMENTED, "a dynamic node: no temporary queues are made; create a queue, and name it")
 
 
 def _known(asked: Any, known: frozenset[str]) -> list[str] | None:
