@@ -29,9 +29,9 @@ Work = Callable[[str, Ports, GatewaySettings, Connection], None]
 class Workers:
     """Worker processes, started again when they end by themselves.
 
-    Each has one end of a pipe, its lifeline, and ends when this process closes the other end, or is gone: nobody would watch
-    over it, and it would go on with what it was told, as keys, beside the workers that are started next. No signal is sent to
-    it, because one that was sent to the whole process group, as Ctrl-C, has reached it, and a second one means "at once".
+    Each has one end of a pipe, its lifeline, and ends when this process closes the other end, or is gone: it would go on with
+    the keys that it was told, beside the workers that are started next. No signal is sent to it, because one that was sent to
+    the whole process group, as Ctrl-C, has reached it, and a second one means "at once".
 
     Args:
         count: How many.

@@ -167,7 +167,7 @@ async def test_a_temporary_queue_is_refused_by_name(client: AmqpClient) -> None:
 
 
 async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: AmqpClient) -> None:
-    """Such a client gets no outcome. What was sent behind it is stored, and so is what comes over the next link."""
+    """Such a client gets no outcome. Messages that were sent behind it are stored, and so are those of the next link."""
     sender = await client.sender("q")
     await sender.until_credit()
     for body in (message(b"one"), message(b"two", properties={"message_id": "x" * 200}), message(b"three")):
