@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -43,6 +44,9 @@ CORE = {
 }
 """Files of the asyncio half that run on all versions of Kafka and Redis."""
 
+PLAIN = re.compile(r"\[.*\bplain\b")
+"""Matches tests of entities with one partition that are done with sixteen as well."""
+
 MakeQueue = Callable[..., str]
 MakeTopic = Callable[..., str]
 Advance = Callable[[str, float], None]
@@ -77,6 +81,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         blocking = item.path.parent == BLOCKING
         usual = name in ON_CONTAINERS if on_containers else name in EVERYWHERE or on_servers != blocking
+        if not blocking and on_servers and (item.get_closest_marker("rules") is not None or PLAIN.search(item.name)):
+            usual = False
         if not usual:
             item.add_marker(pytest.mark.extended)
         if not blocking and on_servers and name in CORE:

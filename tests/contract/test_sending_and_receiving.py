@@ -141,6 +141,7 @@ def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue: str) 
 
 
 @pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])
+@pytest.mark.rules
 def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, queue: str, name: str) -> None:
     """It is refused before anything is sent."""
     wrong: Any = {"a": "\ud800"} if name == "application_properties" else "\ud800"
@@ -387,6 +388,7 @@ def test_a_key_that_contradicts_the_session_is_refused(client: ServiceBusClient,
 
 
 @pytest.mark.parametrize("what", ["cat", b"cat", 5, ["cat"], {"subject": "no body"}, [{"subject": "no body"}], None])
+@pytest.mark.rules
 def test_what_is_no_message_is_refused(client: ServiceBusClient, queue: str, what: object) -> None:
     """A TypeError names the accepted types."""
     with client.get_queue_sender(queue) as sender:

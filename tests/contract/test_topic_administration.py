@@ -243,6 +243,7 @@ def test_bad_names_of_topics_are_refused(administration: ServiceBusAdministratio
 
 
 @pytest.mark.parametrize("name", ["", "/a", "a/b", "a b", "ä", "$", ".a", "x" * 51])
+@pytest.mark.rules
 def test_bad_names_of_subscriptions_and_rules_are_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, name: str
 ) -> None:
@@ -554,6 +555,7 @@ def test_changing_and_deleting_return_none(
     assert [call() for call in calls] == [None] * len(calls)
 
 
+@pytest.mark.rules
 def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
@@ -589,6 +591,7 @@ def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
         administration.update_topic(topic, name="")
 
 
+@pytest.mark.rules
 def test_a_change_of_a_subscription_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
@@ -685,6 +688,7 @@ def test_a_subscription_can_be_created_with_its_first_rule(
     assert [one.name for one in administration.list_subscriptions(topic)] == ["one"]
 
 
+@pytest.mark.rules
 def test_a_rule_that_is_none_is_refused(administration: ServiceBusAdministrationClient, make_topic: MakeTopic) -> None:
     """The existing rule stays as it was."""
     topic = make_topic("one")
@@ -741,6 +745,7 @@ def test_a_rule_that_is_none_is_refused(administration: ServiceBusAdministration
     ],
     ids=["text", "int", "long", "float", "bool", "time", "naive time", "duration"],
 )
+@pytest.mark.rules
 def test_values_of_filters_count_with_their_types(
     client: ServiceBusClient,
     administration: ServiceBusAdministrationClient,
@@ -774,6 +779,7 @@ def test_values_of_filters_count_with_their_types(
         assert received(client, topic, name, 1) == ["fits"]
 
 
+@pytest.mark.rules
 def test_a_correlation_filter_names_system_properties(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:

@@ -39,8 +39,10 @@ def test_whatever_starts_servers_of_its_own_counts_as_busy() -> None:
     ("marks", "settling", "settling_in_asyncio", "locks"),
     [
         ("not extended", {"memory"}, {"embedded"}, {"memory", "embedded"}),
-        ("extended", {"embedded", "container"}, {"memory"}, {"container"}),
-        ("not servers and not containers", {"memory"}, {"memory"}, {"memory"}),
+        ("extended", {"embedded", "container"}, {"memory", "embedded"}, {"container"}),
+        pytest.param(
+            "not servers and not containers", {"memory"}, {"memory"}, {"memory"}, marks=pytest.mark.extended, id="fast"
+        ),
     ],
 )
 def test_marks_choose_backends(marks: str, settling: set[str], settling_in_asyncio: set[str], locks: set[str]) -> None:

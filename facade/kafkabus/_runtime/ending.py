@@ -31,19 +31,25 @@ def stop_on_signals(
         f"{service}_stopping signal=%d",
     )
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
+    has_come = False
 
     def give_up() -> None:
         logger.warning(late_line, within, late)
         _end_now(0)
 
     def end(number: int) -> None:
-        if stop.is_set():
+        nonlocal has_come
+        if has_come:
             logger.warning(at_once_line, number)
             _end_now(128 + number)
+        # The first one may come after the end of the lifeline, of a process that got it as well.
+        has_come = True
         logger.info(stopping_line, number)
         begin()
 
     def begin() -> None:
+        if stop.is_set():
+            return
         stop.set()
         deadline = threading.Timer(within, give_up)
         # It does not keep the process alive, and goes on while the interpreter waits for other threads.
@@ -52,8 +58,7 @@ def stop_on_signals(
 
     def cut(end_of_line: int) -> None:
         loop.remove_reader(end_of_line)
-        if not stop.is_set():
-            begin()
+        begin()
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, end, number)

@@ -168,6 +168,7 @@ async def test_a_client_that_was_closed_before_its_first_use_can_be_used(connect
 
 
 @pytest.mark.parametrize("timeout", [0, -1])
+@pytest.mark.rules
 async def test_a_lock_is_not_renewed_within_no_time(client: ServiceBusClient, queue: str, timeout: float) -> None:
     """A timeout is more than 0; the lock stays as it was."""
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
@@ -552,6 +553,7 @@ async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient,
 
 
 @pytest.mark.parametrize("kind", [MappingProxyType, UserDict, Row])
+@pytest.mark.rules
 async def test_a_mapping_without_a_body_is_no_message(
     client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
 ) -> None:

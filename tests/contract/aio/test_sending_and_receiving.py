@@ -136,6 +136,7 @@ async def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue:
 
 
 @pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])
+@pytest.mark.rules
 async def test_half_of_a_surrogate_pair_is_refused(client: ServiceBusClient, queue: str, name: str) -> None:
     """It is refused before anything is sent."""
     wrong: Any = {"a": "\ud800"} if name == "application_properties" else "\ud800"
@@ -386,6 +387,7 @@ async def test_a_key_that_contradicts_the_session_is_refused(client: ServiceBusC
 
 
 @pytest.mark.parametrize("what", ["cat", b"cat", 5, ["cat"], {"subject": "no body"}, [{"subject": "no body"}], None])
+@pytest.mark.rules
 async def test_what_is_no_message_is_refused(client: ServiceBusClient, queue: str, what: object) -> None:
     """A TypeError names the accepted types."""
     async with client.get_queue_sender(queue) as sender:

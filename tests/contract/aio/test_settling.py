@@ -256,6 +256,7 @@ async def test_a_message_delivered_too_often_is_dead_lettered(
     ],
     ids=["reason", "description", "surrogate"],
 )
+@pytest.mark.rules
 async def test_reasons_that_cannot_be_stored_are_refused(
     client: ServiceBusClient, queue: str, in_transaction: bool, reasons: tuple[str, str | None], said: str
 ) -> None:

@@ -243,6 +243,7 @@ async def test_bad_names_of_topics_are_refused(administration: ServiceBusAdminis
 
 
 @pytest.mark.parametrize("name", ["", "/a", "a/b", "a b", "ä", "$", ".a", "x" * 51])
+@pytest.mark.rules
 async def test_bad_names_of_subscriptions_and_rules_are_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, name: str
 ) -> None:
@@ -556,6 +557,7 @@ async def test_changing_and_deleting_return_none(
     assert [await call() for call in calls] == [None] * len(calls)
 
 
+@pytest.mark.rules
 async def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
@@ -591,6 +593,7 @@ async def test_a_change_of_a_topic_that_breaks_a_rule_is_refused(
         await administration.update_topic(topic, name="")
 
 
+@pytest.mark.rules
 async def test_a_change_of_a_subscription_that_breaks_a_rule_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
@@ -687,6 +690,7 @@ async def test_a_subscription_can_be_created_with_its_first_rule(
     assert [one.name async for one in administration.list_subscriptions(topic)] == ["one"]
 
 
+@pytest.mark.rules
 async def test_a_rule_that_is_none_is_refused(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:
@@ -745,6 +749,7 @@ async def test_a_rule_that_is_none_is_refused(
     ],
     ids=["text", "int", "long", "float", "bool", "time", "naive time", "duration"],
 )
+@pytest.mark.rules
 async def test_values_of_filters_count_with_their_types(
     client: ServiceBusClient,
     administration: ServiceBusAdministrationClient,
@@ -778,6 +783,7 @@ async def test_values_of_filters_count_with_their_types(
         assert await received(client, topic, name, 1) == ["fits"]
 
 
+@pytest.mark.rules
 async def test_a_correlation_filter_names_system_properties(
     client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
 ) -> None:

@@ -37,11 +37,12 @@ from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram
 from kafkabus.exceptions import ServiceBusAuthorizationError
 from kafkabus_mapping.names import EntityPath
+from tests.effort import effort
 from tests.integration.ledger.bench import LOCK_MS, WINDOW_MS, Bench, SettlementBatch
 from tests.integration.ledger.test_model import Both, BothWithSessions, run
 from tests.redis_server import all_programs, serving
 
-EXAMPLES = 60
+EXAMPLES = effort(30, 60)
 USER = "scripts"
 COMMANDS = (
     *("eval", "evalsha", "time", "publish", "del", "exists", "expire", "get", "set"),

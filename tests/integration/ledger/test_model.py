@@ -915,6 +915,6 @@ def test_the_scripts_do_what_the_ledger_in_memory_does(
     store: redis.Redis, capsys: pytest.CaptureFixture[str], machine: type[Both]
 ) -> None:
     """Three clients do everything that a ledger does, in any order, with fresh and stale tokens."""
-    run(store, machine=machine, number=SEED, max_examples=effort(100, 500))
+    run(store, machine=machine, number=SEED, max_examples=effort(60, 500))
     with capsys.disabled():
         print(f" {COUNTS['steps']} steps in {COUNTS['examples']} examples")  # noqa: T201 - a figure of the run
