@@ -120,7 +120,8 @@ def test_an_sdk_works(addresses: Addresses, name: str, check: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "version", [NEWEST_SDK, *(pytest.param(one, marks=pytest.mark.extended) for one in PYTHON_SDKS if one != NEWEST_SDK)]
+    "version",
+    [NEWEST_SDK, *(pytest.param(one, marks=pytest.mark.extended) for one in PYTHON_SDKS if one != NEWEST_SDK)],
 )
 def test_the_sdk_for_python_works(addresses: Addresses, version: str) -> None:
     """All checks, with a version of azure-servicebus and both of its halves, at the same time.
