@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafkabus._runtime import turns
-from kafkabus._runtime.turns import Pace, Turns
+from kafkabus._runtime.turns import Pace, Slots, Turns
 
 
 class Client:
@@ -134,3 +134,53 @@ async def test_work_that_keeps_its_pace_lets_others_go_on(monkeypatch: pytest.Mo
         await pace.keep()
     assert others >= 4
     task.cancel()
+
+
+# Slots.
+
+
+async def begun(count: int, slots: Slots, order: list[int], free: asyncio.Event) -> list[asyncio.Task[None]]:
+    """Begin so many pieces of work, which note their numbers and wait."""
+
+    async def work(number: int) -> None:
+        async with slots.slot():
+            order.append(number)
+            await free.wait()
+
+    tasks = [asyncio.create_task(work(number)) for number in range(count)]
+    await asyncio.sleep(0)
+    return tasks
+
+
+async def test_so_much_is_under_way_and_the_first_waits_least() -> None:
+    """Work that is given up while it waits, or when it is its turn, costs no slot."""
+    slots, order, free = Slots(2, 60), list[int](), asyncio.Event()
+    tasks = await begun(6, slots, order, free)
+    assert order == [0, 1]
+    tasks[2].cancel()
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    # It has the slot of the first one from here on.
+    tasks[3].cancel()
+    await asyncio.wait(tasks[:1] + tasks[2:4])
+    await asyncio.sleep(0)
+    assert order == [0, 1, 4]
+    free.set()
+    await asyncio.wait(tasks)
+    assert order == [0, 1, 4, 5]
+    again = await begun(3, slots, order, asyncio.Event())
+    assert order[4:] == [0, 1]
+    for task in again:
+        task.cancel()
+    await asyncio.wait(again)
+
+
+async def test_work_that_takes_long_gives_its_slot_back() -> None:
+    """It does so once."""
+    slots, order, free = Slots(1, 0.01), list[int](), asyncio.Event()
+    tasks = await begun(2, slots, order, free)
+    while order != [0, 1]:
+        await asyncio.sleep(0.005)
+    free.set()
+    await asyncio.wait(tasks)
+    assert slots._free == 1

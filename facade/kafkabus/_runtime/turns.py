@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 ROUND: Final = 0.02
@@ -29,6 +31,63 @@ class Pace:
         if self._time() >= self._until:
             await asyncio.sleep(0)
             self._until = self._time() + TURN
+
+
+class Slots:
+    """Bounds how much of a client's work is under way at a time; the rest waits, the first that came first.
+
+    Work that takes long gives its slot back after a while, so that what waits for something does not keep others from beginning.
+
+    Args:
+        count: How much may be under way.
+        held_for: How long work keeps a slot, in seconds.
+    """
+
+    def __init__(self, count: int, held_for: float) -> None:
+        self._free = count
+        self._held_for = held_for
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @asynccontextmanager
+    async def slot(self) -> AsyncGenerator[None]:
+        """Do the block's work in a slot; wait until there is one."""
+        await self._take()
+        is_held = True
+
+        def give_back() -> None:
+            nonlocal is_held
+            if is_held:
+                is_held = False
+                self._give_back()
+
+        alarm = asyncio.get_running_loop().call_later(self._held_for, give_back)
+        try:
+            yield
+        finally:
+            alarm.cancel()
+            give_back()
+
+    async def _take(self) -> None:
+        if self._free:
+            self._free -= 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if not turn.cancelled():
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        while self._waiting:
+            turn = self._waiting.popleft()
+            # Those that were cancelled meanwhile are passed over.
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class Reader(Protocol):

@@ -75,7 +75,9 @@ class Workers:
                 # A port that is to be shared could be had beside others who share it, and clients would come to either.
                 alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 alone.bind(address)
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            for option in (socket.SO_REUSEADDR, socket.SO_REUSEPORT):
+                # The first for connections of a process that did not share the port, which the system remembers for a minute.
+                held.setsockopt(socket.SOL_SOCKET, option, 1)
             held.bind(address)
         except OSError as error:
             held.close()

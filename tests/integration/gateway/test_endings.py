@@ -23,8 +23,9 @@ from kafkabus.gateway.amqp.performatives import (
     Target,
     TransactionalState,
 )
+from kafkabus.gateway.server import peer
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.peer import CLOSING_AT_ONCE
+from kafkabus.gateway.server.peer import LINKS_AT_ONCE
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.undelivered import Deleted, place_of
 from kafkabus.testing import InMemoryNamespace
@@ -58,10 +59,10 @@ async def left(client: AmqpClient) -> int:
         number = last.message_annotations["x-opt-sequence-number"] + 1
 
 
-async def test_links_are_opened_when_enough_of_those_before_have_ended(
-    gateway: Gateway, port: int, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+async def test_few_links_of_a_client_are_opened_and_ended_at_a_time(
+    gateway: Gateway, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Links that come and go would keep the ledgers busy for others. And a client is gone when all its links are."""
+    """Links that come and go would keep the ledgers busy for others. A client is gone when all its links have ended."""
     free, close = asyncio.Event(), ReceiverNode.close
 
     async def late(node: ReceiverNode) -> None:
@@ -69,20 +70,23 @@ async def test_links_are_opened_when_enough_of_those_before_have_ended(
         await close(node)
 
     monkeypatch.setattr(ReceiverNode, "close", late)
-    sender = await client.sender("q", 90)
-    for handle in range(CLOSING_AT_ONCE):
-        await (await client.receiver("q", handle)).detach()
-    waiting = client.begin_to_attach(50, receives=True, source=Source("q"), target=Target("here"))
-    assert await sender.send(message()) == Accepted()
-    assert waiting.answer is None
+    monkeypatch.setattr(peer, "LINK_WITHIN", PATIENCE)
+    async with AmqpClient(port) as client:
+        sender = await client.sender("q", 90)
+        for handle in range(LINKS_AT_ONCE):
+            await (await client.receiver("q", handle)).detach()
+        waiting, given_up = (
+            client.begin_to_attach(handle, receives=True, source=Source("q"), target=Target("here")) for handle in (50, 51)
+        )
+        assert await sender.send(message()) == Accepted()
+        assert waiting.answer is None
+        await given_up.detach()
+        free.set()
+        await client.until(lambda: waiting.answer is not None)
+        free.clear()
+    assert len(gateway.peers) == 1
     free.set()
-    await client.until(lambda: waiting.answer is not None)
-    free.clear()
-    async with AmqpClient(port) as other:
-        await other.receiver("q")
-    assert len(gateway.peers) == 2
-    free.set()
-    await become(lambda: len(gateway.peers) == 1)
+    await become(lambda: not gateway.peers)
 
 
 class Seen:

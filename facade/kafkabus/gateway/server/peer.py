@@ -17,6 +17,7 @@ from typing_extensions import override
 
 from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus._runtime.networks import network_of
+from kafkabus._runtime.turns import Slots
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
     MESSAGE_LOCK_LOST,
@@ -70,8 +71,11 @@ UNSETTLED_BYTES = 400
 """About how many bytes the gateway keeps for a message that a client holds."""
 CHECKED_AT_ONCE = 500
 """The claims of how many links are checked before other clients have their turn."""
-CLOSING_AT_ONCE = 20
-"""While so many nodes of a client's links end, no further one is opened: links that come and go would keep others waiting."""
+LINKS_AT_ONCE, LINK_WITHIN = 20, 0.25
+"""How many links of a client are opened and ended at a time, and how long, in seconds, one of them keeps others waiting.
+
+A link that waits for a session takes long; all others take some milliseconds. Many at once would keep other clients waiting.
+"""
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
 WORK_WITHIN = 3.0
@@ -161,6 +165,7 @@ class Peer(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: dict[Link, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
+        self._slots = Slots(LINKS_AT_ONCE, LINK_WITHIN)
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
         self._cut_off: asyncio.TimerHandle | None = None
@@ -632,10 +637,12 @@ class Peer(asyncio.BufferedProtocol):
             LOGGER.info("connection_closed peer=%s", self.name)
 
     async def _attach(self, link: Link) -> None:
+        async with self._slots.slot():
+            await self._open(link)
+
+    async def _open(self, link: Link) -> None:
         node: Node | None = None
         try:
-            while len(self._closing) >= CLOSING_AT_ONCE:
-                await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
             node = self.gateway.node_of(self, link)
             await node.open()
         except Exception as error:  # noqa: BLE001 - the client is told
@@ -683,10 +690,14 @@ class Peer(asyncio.BufferedProtocol):
         if task is not None:
             task.cancel()
         elif node is not None:
-            task = self.start(node.close())
+            task = self.start(self._close_node(node))
         if task is not None:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
+
+    async def _close_node(self, node: Node) -> None:
+        async with self._slots.slot():
+            await node.close()
 
     def _check_claims(self) -> None:
         """Detach the links that no claim allows any more."""
