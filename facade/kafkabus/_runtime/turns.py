@@ -36,7 +36,7 @@ class Pace:
 class Slots:
     """Bounds how much of a client's work is under way at a time; the rest waits, the first that came first.
 
-    Work that takes long gives its slot back after a while, so that what waits for something does not keep others from beginning.
+    Work that takes long gives its slot back after a while, so that others begin although it waits for something.
 
     Args:
         count: How much may be under way.

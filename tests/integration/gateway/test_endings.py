@@ -76,7 +76,8 @@ async def test_few_links_of_a_client_are_opened_and_ended_at_a_time(
         for handle in range(LINKS_AT_ONCE):
             await (await client.receiver("q", handle)).detach()
         waiting, given_up = (
-            client.begin_to_attach(handle, receives=True, source=Source("q"), target=Target("here")) for handle in (50, 51)
+            client.begin_to_attach(handle, receives=True, source=Source("q"), target=Target("here"))
+            for handle in (50, 51)
         )
         assert await sender.send(message()) == Accepted()
         assert waiting.answer is None
