@@ -194,6 +194,8 @@ CHECKS = {
     "browse-selector": Check(languages=_JMS),
     "selector": Check(languages=("jms", "rhea")),
     "no-local": Check(languages=_JMS),
+    "durable-subscriber": Check((_ALL,), _JMS),
+    "temporary-queue": Check((), _JMS),
     "receive-briefly": Check(languages=_JMS),
     "send-via": Check(_TWO, _RHEA),
     "filter-unknown": Check(languages=_RHEA),

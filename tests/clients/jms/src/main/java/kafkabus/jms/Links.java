@@ -3,13 +3,17 @@ package kafkabus.jms;
 import static kafkabus.jms.Bench.body;
 import static kafkabus.jms.Bench.fails;
 import static kafkabus.jms.Bench.sameBodies;
+import static kafkabus.jms.Bench.want;
 
+import jakarta.jms.Connection;
 import jakarta.jms.JMSException;
 import jakarta.jms.Message;
 import jakarta.jms.MessageConsumer;
 import jakarta.jms.MessageProducer;
 import jakarta.jms.QueueBrowser;
 import jakarta.jms.Session;
+
+import org.apache.qpid.jms.JmsConnectionFactory;
 
 import java.util.ArrayList;
 import java.util.Enumeration;
@@ -28,6 +32,8 @@ final class Links {
         checks.put("browse-selector", Links::browseSelector);
         checks.put("selector", Links::selector);
         checks.put("no-local", Links::noLocal);
+        checks.put("durable-subscriber", Links::durableSubscriber);
+        checks.put("temporary-queue", Links::temporaryQueue);
         checks.put("receive-briefly", Links::receiveBriefly);
         return checks;
     }
@@ -76,6 +82,43 @@ final class Links {
         fails(JMSException.class, "a consumer of others' messages",
             () -> session.createConsumer(session.createQueue(bench.entity), null, true));
         sameBodies(bench.drain(bench.entity), Commits.numbers(5), "what is left");
+    }
+
+    /** A durable subscriber settles its subscription's messages; Qpid JMS asks for copies of the topic's. */
+    private static void durableSubscriber(Bench bench) throws Exception {
+        String subscription = bench.entity + "/subscriptions/all";
+        Session sending = bench.plain();
+        MessageProducer producer = sending.createProducer(sending.createTopic(bench.entity));
+        for (boolean transacted : new boolean[] {false, true}) {
+            for (String body : Commits.numbers(5)) {
+                producer.send(Bench.keyed(sending, Bench.KEY, body));
+            }
+            JmsConnectionFactory factory = Bench.factory(Bench.address());
+            factory.setClientID("subscriber");
+            try (Connection connection = factory.createConnection()) {
+                connection.start();
+                Session session = connection.createSession(
+                    transacted, transacted ? Session.SESSION_TRANSACTED : Session.AUTO_ACKNOWLEDGE);
+                MessageConsumer consumer = session.createDurableSubscriber(session.createTopic(subscription), "mine");
+                List<String> received = new ArrayList<>();
+                while (received.size() < 5) {
+                    Message message = consumer.receive(Bench.PATIENCE.toMillis());
+                    want(message != null, "only " + received + " came");
+                    received.add(body(message));
+                }
+                if (transacted) {
+                    session.commit();
+                }
+                sameBodies(received, Commits.numbers(5), "what came");
+            }
+            sameBodies(bench.drain(subscription), List.of(), "what is left");
+        }
+    }
+
+    private static void temporaryQueue(Bench bench) throws Exception {
+        Session session = bench.plain();
+        JMSException error = fails(JMSException.class, "a temporary queue", session::createTemporaryQueue);
+        want(error.getMessage().contains("temporary"), "the error is " + Bench.describe(error));
     }
 
     /** A receive that ends without a message gives its credit up, which the gateway answers at once, whatever else goes on. */
