@@ -10,6 +10,7 @@ import itertools
 import json
 import os
 import shutil
+import socket
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -76,6 +77,9 @@ def addresses() -> Iterator[Addresses]:
     data = scratch_folder()
     try:
         with EmbeddedRuntime(data, gateway=GatewayPorts(amqp, http)) as runtime:
+            # It is started when its gateway listens, too.
+            for port in (amqp, http):
+                socket.create_connection(("127.0.0.1", port), 10).close()
             with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
                 # Standard takes no messages of a megabyte.
                 administration.create_namespace("Premium", 4)

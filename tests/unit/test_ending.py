@@ -29,7 +29,7 @@ asyncio.run(main())
     [
         (["SIGTERM"], 0),
         (["cut"], 0),
-        # Who watches over a service and the service may get a signal of their group in any order.
+        # A process that watches over a service and the service may get a signal of their group in any order.
         (["cut", "SIGINT"], 0),
         (["SIGINT", "cut"], 0),
         (["SIGINT", "SIGTERM"], 128 + 15),

@@ -40,10 +40,10 @@ class Slots:
 
     Args:
         count: How much may be under way.
-        held_for: How long work keeps a slot, in seconds.
+        held_for: How long work keeps a slot, in seconds; None: until it ends.
     """
 
-    def __init__(self, count: int, held_for: float) -> None:
+    def __init__(self, count: int, held_for: float | None = None) -> None:
         self._free = count
         self._held_for = held_for
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -60,11 +60,14 @@ class Slots:
                 is_held = False
                 self._give_back()
 
-        alarm = asyncio.get_running_loop().call_later(self._held_for, give_back)
+        alarm = None
+        if self._held_for is not None:
+            alarm = asyncio.get_running_loop().call_later(self._held_for, give_back)
         try:
             yield
         finally:
-            alarm.cancel()
+            if alarm is not None:
+                alarm.cancel()
             give_back()
 
     async def _take(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 NAME = "gateway"
 COMMAND = (sys.executable, "-m", "kafkabus.gateway")
+_CONNECTED_WITHIN = 0.5
 _LIBRARIES = ("defusedxml", "starlette", "uvicorn")
 
 
@@ -101,6 +103,15 @@ class GatewayChild:
             "KAFKABUS_HTTP_PORT": http,
             "KAFKABUS_POLICIES": "" if self._policies is None else str(self._policies),
         }
+
+    def listens(self) -> bool:
+        """Return whether the gateway takes connections."""
+        try:
+            for port in self._ports:
+                socket.create_connection((HOST, port.number), _CONNECTED_WITHIN).close()
+        except OSError:
+            return False
+        return True
 
     def release(self) -> None:
         """Release the ports."""

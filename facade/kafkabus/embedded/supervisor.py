@@ -232,6 +232,18 @@ class Supervisor:
                 )
             self._lifeline.wait(_POLL_S)
 
+    def _await_gateway(self, gateway: GatewayChild) -> None:
+        deadline = time.monotonic() + self._order.startup_timeout
+        while not gateway.listens():
+            self._tend()
+            self._refuse_repeated_deaths()
+            if time.monotonic() > deadline:
+                raise EmbeddedRuntimeError(
+                    f"The gateway did not listen within {self._order.startup_timeout:g} s. "
+                    f"Give it more time (startup_timeout), or see why it is slow. {self._tails(NAME)}"
+                )
+            self._lifeline.wait(_POLL_S)
+
     def _refuse_repeated_deaths(self) -> None:
         for child in self._children:
             if child.deaths >= _DEATHS_TO_GIVE_UP_STARTING:
@@ -251,13 +263,14 @@ class Supervisor:
             elsewhere=[cluster.connection_string(self._order.namespace, one) for one in self._order.exposure.listeners],
             **self._gateway_state(),
         )
-        self._write_state()
         if self._order.upkeep:
             told = {CONNECTION_STRING_VARIABLE: self._state.connection_string}
             self._add_child(_UPKEEP, [sys.executable, "-m", "kafkabus.upkeep"], self._data, told)
         if self._gateway is not None:
             told = dict(self._gateway.environment(self._state.connection_string))
             self._add_child(NAME, COMMAND, self._data, told)
+            self._await_gateway(self._gateway)
+        self._write_state()
         self._reporter.send("ready")
         if self._order.parent is None:
             self._lifeline.await_release()

@@ -19,7 +19,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.keys import descriptions_key
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities import catalog
-from kafkabus._sync.kafka.transactional_producer import PRODUCERS
+from kafkabus._sync.kafka import transactional_producer
 from kafkabus._sync.receiving import readers
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
@@ -90,10 +90,13 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
         assert sum(isinstance(one, Entity) for one in gc.get_objects()) < 100
 
 
-def test_transactions_that_are_committed_at_once_share_few_producers(runtime: RunningNamespace) -> None:
-    """Each producer has threads and files of its own, and is kept for the next transaction."""
-    name = f"at-once-{uuid.uuid4().hex[:8]}"
-    count = 3 * PRODUCERS
+def test_transactions_that_are_committed_at_once_share_few_producers(
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each producer has threads and files of its own, until no transaction needs it any more."""
+    monkeypatch.setattr(transactional_producer, "PRODUCERS", 4)
+    monkeypatch.setattr(transactional_producer, "IDLE", 0.5)
+    name, count = f"at-once-{uuid.uuid4().hex[:8]}", 12
     with (
         ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(runtime.connection_string) as client,
@@ -110,11 +113,15 @@ def test_transactions_that_are_committed_at_once_share_few_producers(runtime: Ru
 
         list(pool.map(commit, range(count)))
         producers = sender._context.connections.transactional_producers
-        assert len(producers._idle) <= PRODUCERS
         # Kafka shows what was committed a moment later.
         wait_until(
             lambda: administration.get_queue_runtime_properties(name).active_message_count == count, "all are stored"
         )
+        wait_until(lambda: len(producers._idle) == 1, "the others rest")
+        assert producers._count <= 4
+        assert all(one._producer is None for one in producers._resting)
+        list(pool.map(commit, range(count)))
+        assert producers._count <= 4
 
 
 def test_clients_that_come_and_go_leave_no_threads(runtime: RunningNamespace) -> None:

@@ -25,11 +25,12 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
+from kafkabus.gateway.server import transactions
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.senders import SEND_VIA
 from kafkabus.gateway.server.sources import SESSION_FILTER
-from kafkabus.gateway.server.transactions import TransactionLimits
+from kafkabus.gateway.server.transactions import COMMITS_AT_ONCE, TransactionLimits
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -38,6 +39,7 @@ from kafkabus_mapping.entities import EntityStatus
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
 from tests.integration.gateway.conversation import (
     Gate,
+    become,
     declared,
     discharge,
     discharged,
@@ -436,6 +438,44 @@ async def test_a_transaction_has_bounds(bounded: AmqpClient) -> None:
     await declared(link)
     with pytest.raises(AssertionError):
         await declared(link)
+
+
+async def test_slow_commits_of_a_client_keep_no_other_waiting(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few of them are under way at a time. Of those that wait the time goes on, and those that have none left do nothing."""
+    free, commit = asyncio.Event(), transactions._Transaction.commit
+    slow: set[bytes] = set()
+    begun: list[bytes] = []
+
+    async def late(transaction: transactions._Transaction) -> None:
+        begun.append(transaction.name)
+        if transaction.name in slow:
+            await free.wait()
+        await commit(transaction)
+
+    monkeypatch.setattr(transactions._Transaction, "commit", late)
+    settings = GatewaySettings(transactions=TransactionLimits(seconds=3.0))
+    async with Gateway(namespace.connection_string, settings) as gateway:
+        port = await gateway.listen("127.0.0.1", 0)
+        async with AmqpClient(port) as one, AmqpClient(port) as other:
+            sender, link = await one.sender("q"), await one.coordinator()
+            names = [await declared(link) for _ in range(COMMITS_AT_ONCE + 1)]
+            slow.update(names)
+            for number, name in enumerate(names):
+                assert await sender.send(keyed(str(number)), state=TransactionalState(name)) == within(name)
+            endings = [link.put(discharge(name)) for name in names]
+            await become(lambda: len(begun) == COMMITS_AT_ONCE)
+            its_link = await other.coordinator()
+            its_name = await declared(its_link)
+            assert await discharged(its_link, its_name) == Accepted()
+            (peer,) = [known for known in gateway.peers if known.transactions.is_known(names[-1])]
+            await become(lambda: peer.transactions._known[names[-1]].failure)
+            free.set()
+            outcomes = await asyncio.wait_for(asyncio.gather(*endings), PATIENCE)
+            assert outcomes[:-1] == [Accepted()] * COMMITS_AT_ONCE
+            assert outcomes[-1].error.condition == c.TRANSACTION_TIMEOUT
+            assert sorted(await bodies(one)) == [b"%d" % number for number in range(COMMITS_AT_ONCE)]
 
 
 async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryNamespace) -> None:

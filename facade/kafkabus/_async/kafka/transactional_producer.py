@@ -10,7 +10,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from kafkabus._async.compat import Pool, Semaphore
+from kafkabus._async.compat import Alarm, Pool, Semaphore
 from kafkabus._async.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
@@ -26,8 +26,10 @@ SEND_TIMEOUT = 8.0
 END_TIMEOUT = 30.0
 """How long, in seconds, the broker may take to acknowledge a transaction's end, or a producer's first beginning."""
 
-PRODUCERS = 8
+PRODUCERS = 64
 """How many transactions a client commits at a time; each needs a client of Kafka's, with four threads and eight files."""
+IDLE = 30.0
+"""After how many seconds Kafka's clients are ended that no transaction needs; one is kept."""
 
 
 class Stored(NamedTuple):
@@ -244,14 +246,18 @@ class TransactionalProducers:
         self._guard = threading.Lock()
         self._free = Semaphore(PRODUCERS)
         self._count = 0
-        self._idle: list[TransactionalProducer] = []
+        self._idle: list[tuple[float, TransactionalProducer]] = []
+        self._resting: list[TransactionalProducer] = []
+        self._alarm = Alarm(self._rest)
 
     async def borrow(self) -> TransactionalProducer:
         """Return a producer that has no transaction; wait for it while as many as there may be are borrowed."""
         await self._free.acquire()
         with self._guard:
             if self._idle:
-                return self._idle.pop()
+                return self._idle.pop()[1]
+            if self._resting:
+                return self._resting.pop()
             self._count += 1
             name = owned_name(self._settings.namespace, self._client_id, str(self._count))
             return TransactionalProducer(self._settings, self._pool, name)
@@ -259,12 +265,30 @@ class TransactionalProducers:
     def give_back(self, transactional_producer: TransactionalProducer) -> None:
         """Take back a producer that its borrower does not use any more, and that has no transaction."""
         with self._guard:
-            self._idle.append(transactional_producer)
+            self._idle.append((time.monotonic(), transactional_producer))
         self._free.release()
+        self._alarm.set(IDLE)
+
+    async def _rest(self) -> None:
+        """End Kafka's clients of producers that were not borrowed for a while, but for the last one."""
+        with self._guard:
+            idle = [one for one in self._idle[:-1] if time.monotonic() - one[0] >= IDLE]
+            del self._idle[: len(idle)]
+            is_through = len(self._idle) <= 1
+        await self._forget(idle)
+        with self._guard:
+            # Kafka remembers each name for a week.
+            self._resting += [one for _, one in idle]
+        if not is_through:
+            self._alarm.set(IDLE)
 
     async def close(self) -> None:
         """End Kafka's clients of the producers that are not borrowed."""
+        await self._alarm.stop()
         with self._guard:
             idle, self._idle = self._idle, []
-        for one in idle:
+        await self._forget(idle)
+
+    async def _forget(self, idle: Sequence[tuple[float, TransactionalProducer]]) -> None:
+        for _, one in idle:
             await self._pool.run(one.forget)

@@ -649,7 +649,8 @@ class Peer(asyncio.BufferedProtocol):
             problem = told(error, self.gateway.entity_of(link))
             name = shown_name(link.attach.name)
             LOGGER.info("link_refused peer=%s link=%s error=%s", self.name, name, shown_error(problem))
-            self._opening.pop(link, None)
+            if (task := self._opening.pop(link, None)) is not None:
+                self._note_closing(task)
             if node is not None:
                 await node.close()
             link.refuse(problem)
@@ -692,8 +693,12 @@ class Peer(asyncio.BufferedProtocol):
         elif node is not None:
             task = self.start(self._close_node(node))
         if task is not None:
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
+            self._note_closing(task)
+
+    def _note_closing(self, task: asyncio.Task[None]) -> None:
+        """Wait for a task before the client is let go of."""
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def _close_node(self, node: Node) -> None:
         async with self._slots.slot():

@@ -19,10 +19,12 @@ import logging
 import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._runtime.turns import Slots
 from kafkabus.aio import ServiceBusTransaction
 from kafkabus.gateway.amqp.conditions import (
     INTERNAL_ERROR,
@@ -39,6 +41,9 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 
 REMEMBERED: Final = 1_000
 """How many transactions that were given up a connection remembers, to tell its client why they are gone."""
+
+COMMITS_AT_ONCE: Final = 4
+"""How many transactions of a client are committed at a time; slow ones would keep those of others waiting."""
 
 GiveBack = Callable[[], Awaitable[None]]
 """Makes messages available again that the client has settled in a transaction that was rolled back."""
@@ -311,6 +316,7 @@ class Transactions:
         self._alarms: dict[bytes, asyncio.TimerHandle] = {}
         self._given_up: dict[bytes, AmqpError] = {}
         self._is_lost = False
+        self._commits = Slots(COMMITS_AT_ONCE)
 
     async def declare(self, owner: object) -> bytes:
         """Begin a transaction; return its id.
@@ -384,11 +390,13 @@ class Transactions:
 
     async def _discharge(self, transaction: _Transaction, *, commit: bool) -> None:
         await transaction.is_quiet()
-        self._forget(transaction.name)
-        failure = transaction.failure
-        if commit and failure is None:
-            await transaction.commit()
-            return
+        # Until it is its turn, it counts as one of the client's, and its time goes on.
+        async with self._commits.slot() if commit and transaction.failure is None else nullcontext():
+            self._forget(transaction.name)
+            failure = transaction.failure
+            if commit and failure is None:
+                await transaction.commit()
+                return
         await transaction.roll_back(give_back=not self._is_lost)
         if commit and failure is not None:
             raise _rolled_back(failure)
