@@ -542,8 +542,14 @@ def first_line(output: IO[str]) -> str:
     return line.decode().rstrip("\n")
 
 
-@pytest.mark.parametrize("number", SIGNALS)
-@pytest.mark.parametrize("mode", ["--delete", "--complete"])
+@pytest.mark.parametrize(
+    ("mode", "number"),
+    [
+        *(("--complete", number) for number in SIGNALS),
+        ("--delete", signal.SIGINT),
+        *(pytest.param("--delete", number, marks=pytest.mark.extended) for number in SIGNALS if number != signal.SIGINT),
+    ],
+)
 def test_a_signal_loses_nothing_that_was_received(
     namespace: Namespace, tmp_path: Path, number: signal.Signals, mode: str
 ) -> None:
@@ -618,7 +624,9 @@ def test_a_message_that_cannot_be_printed_is_told(namespace: Namespace) -> None:
     assert "No space left on device" in told
 
 
-@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    "number", [one if one == signal.SIGINT else pytest.param(one, marks=pytest.mark.extended) for one in SIGNALS]
+)
 def test_dead_letters_are_sent_again_one_after_the_other_until_a_signal(
     namespace: Namespace, number: signal.Signals
 ) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import gc
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import pytest
 from pyspark.sql import SparkSession
@@ -23,6 +25,9 @@ from tests.queues import delete_new_queues
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A local session that can read Kafka, and has Delta tables."""
     folder = tmp_path_factory.mktemp("spark")
+    with suppress(PermissionError):
+        # No other worker of a run has as much to do one after the other, and workers yield to others.
+        os.setpriority(os.PRIO_PROCESS, 0, 0)
     with (tmp_path_factory.getbasetemp().parent / "spark.lock").open("w") as lock:
         # The first session ever downloads the connector, and Ivy's cache does not bear two that do.
         fcntl.flock(lock, fcntl.LOCK_EX)
