@@ -547,7 +547,11 @@ def first_line(output: IO[str]) -> str:
     [
         *(("--complete", number) for number in SIGNALS),
         ("--delete", signal.SIGINT),
-        *(pytest.param("--delete", number, marks=pytest.mark.extended) for number in SIGNALS if number != signal.SIGINT),
+        *(
+            pytest.param("--delete", number, marks=pytest.mark.extended)
+            for number in SIGNALS
+            if number != signal.SIGINT
+        ),
     ],
 )
 def test_a_signal_loses_nothing_that_was_received(
