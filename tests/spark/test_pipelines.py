@@ -139,6 +139,6 @@ def test_a_pipeline_runs_by_spark_submit(runtime: RunningNamespace, queue: str, 
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert "messages 8, " in done.stdout, done.stderr[-2000:]

@@ -131,7 +131,7 @@ def test_a_stream_gives_the_same_rows(spark: SparkSession, connection: str, tmp_
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
     assert sorted(row["message_id"] for row in spark.table("streamed").collect()) == ["1", "2", "3"]
 
 

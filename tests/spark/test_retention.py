@@ -23,7 +23,7 @@ from tests.spark.marks import SPARK
 
 pytestmark = SPARK
 
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def send(connection: str, queue: str, count: int) -> None:
@@ -38,7 +38,7 @@ def run(spark: SparkSession, connection: str, queue: str, folder: Path) -> None:
     query = (
         stream.writeStream.format("noop").option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(240)
 
 
 def test_a_stream_that_was_stopped_is_told_what_it_may_lose(
@@ -94,7 +94,7 @@ def test_a_stream_that_runs_is_told_as_well(
             .start()
         )
         with caplog.at_level(logging.WARNING, "kafkabus_spark"):
-            assert query.awaitTermination(120)
+            assert query.awaitTermination(240)
             # Spark tells its listeners in a thread of their own.
             deadline = time.monotonic() + PATIENCE
             while f"messages_endangered entity={queue} count=3" not in caplog.text:

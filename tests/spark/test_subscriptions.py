@@ -24,7 +24,7 @@ pytestmark = SPARK
 TOPIC = "spark-topic"
 
 
-PATIENCE = 30.0
+PATIENCE = 120.0
 
 
 def received(client: ServiceBusClient, subscription: str, count: int) -> list[str]:

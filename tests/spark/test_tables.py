@@ -21,7 +21,7 @@ from tests.spark.marks import SPARK
 
 pytestmark = SPARK
 
-PATIENCE = 60
+PATIENCE = 240
 LATER = datetime.now(timezone.utc).date() + timedelta(days=2)
 
 

@@ -54,7 +54,7 @@ SCHEMA = (
     + ", ".join(f"{name}: {kind}" for name, kind in PROPERTIES.items())
     + ">"
 )
-PATIENCE = 60.0
+PATIENCE = 240.0
 
 
 def generate(seed: int, count: int) -> list[dict[str, Any]]:
@@ -478,7 +478,7 @@ def test_a_stream_writes_each_message_once(runtime: RunningNamespace, spark: Spa
             rejected=lambda rejected: rejected.write.mode("append").parquet(str(aside)),
         )
         assert query.name == "copied"
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(240)
     assert sorted(receive_all(connection, target, 5)) == ["0", "2", "3", "4", "5"]
     assert [row["message_id"] for row in spark.read.parquet(str(aside)).collect()] == ["1"]
     with pytest.raises(kafkabus_spark.EntityNotFoundError, match="'nowhere'"):
