@@ -25,8 +25,9 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server import peer
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.peer import LINKS_AT_ONCE
+from kafkabus.gateway.server.peer import OPENED_AT_ONCE
 from kafkabus.gateway.server.receivers import ReceiverNode
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.undelivered import Deleted, place_of
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -59,10 +60,41 @@ async def left(client: AmqpClient) -> int:
         number = last.message_annotations["x-opt-sequence-number"] + 1
 
 
-async def test_few_links_of_a_client_are_opened_and_ended_at_a_time(
+async def test_few_links_of_a_client_are_opened_at_a_time(
+    client: AmqpClient, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many would keep the ledgers busy for others. Links that end do not wait behind them: their sessions are free."""
+    free, opening = asyncio.Event(), ReceiverNode.open
+
+    async def late(node: ReceiverNode) -> None:
+        if node.path.name == "q":
+            await free.wait()
+        await opening(node)
+
+    monkeypatch.setattr(ReceiverNode, "open", late)
+    monkeypatch.setattr(peer, "LINK_WITHIN", PATIENCE)
+    async with AmqpClient(port) as many:
+        sender = await many.sender("q", 90)
+        holder = await many.receiver("s", 91, filters={SESSION_FILTER: "A"})
+        links = [
+            many.begin_to_attach(handle, receives=True, source=Source("q"), target=Target("here"))
+            for handle in range(OPENED_AT_ONCE)
+        ]
+        behind = many.begin_to_attach(92, receives=False, source=Source("here"), target=Target("q"))
+        assert await sender.send(message()) == Accepted()
+        await holder.detach()
+        await client.receiver("s", filters={SESSION_FILTER: "A"})
+        assert behind.answer is None
+        await links[0].detach()
+        await many.until(lambda: behind.answer is not None)
+        free.set()
+        await many.until(lambda: links[-1].answer is not None)
+
+
+async def test_a_client_is_gone_when_all_its_links_have_ended(
     gateway: Gateway, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Links that come and go would keep the ledgers busy for others. A client is gone when all its links have ended."""
+    """Also those that it has detached before: what they hold may be kept for others."""
     free, close = asyncio.Event(), ReceiverNode.close
 
     async def late(node: ReceiverNode) -> None:
@@ -70,21 +102,8 @@ async def test_few_links_of_a_client_are_opened_and_ended_at_a_time(
         await close(node)
 
     monkeypatch.setattr(ReceiverNode, "close", late)
-    monkeypatch.setattr(peer, "LINK_WITHIN", PATIENCE)
     async with AmqpClient(port) as client:
-        sender = await client.sender("q", 90)
-        for handle in range(LINKS_AT_ONCE):
-            await (await client.receiver("q", handle)).detach()
-        waiting, given_up = (
-            client.begin_to_attach(handle, receives=True, source=Source("q"), target=Target("here"))
-            for handle in (50, 51)
-        )
-        assert await sender.send(message()) == Accepted()
-        assert waiting.answer is None
-        await given_up.detach()
-        free.set()
-        await client.until(lambda: waiting.answer is not None)
-        free.clear()
+        await (await client.receiver("q")).detach()
     assert len(gateway.peers) == 1
     free.set()
     await become(lambda: not gateway.peers)

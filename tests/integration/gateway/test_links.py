@@ -143,6 +143,7 @@ async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> No
         Source("q", filter={Symbol("x"): None}),
         Source("q", distribution_mode="copy", filter={SELECTOR: "a = 1"}),
         Source("q", distribution_mode="round"),
+        Source("q", distribution_mode="copy", durable=2),
         Source(None, dynamic=True),
         None,
     ],

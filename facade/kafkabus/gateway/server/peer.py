@@ -71,8 +71,8 @@ UNSETTLED_BYTES = 400
 """About how many bytes the gateway keeps for a message that a client holds."""
 CHECKED_AT_ONCE = 500
 """The claims of how many links are checked before other clients have their turn."""
-LINKS_AT_ONCE, LINK_WITHIN = 20, 0.25
-"""How many links of a client are opened and ended at a time, and how long, in seconds, one of them keeps others waiting.
+OPENED_AT_ONCE, ENDED_AT_ONCE, LINK_WITHIN = 20, 100, 0.05
+"""How many links of a client are opened at a time, and how many ended; and how long, in seconds, one keeps others waiting.
 
 A link that waits for a session takes long; all others take some milliseconds. Many at once would keep other clients waiting.
 """
@@ -165,7 +165,8 @@ class Peer(asyncio.BufferedProtocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._opening: dict[Link, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._slots = Slots(LINKS_AT_ONCE, LINK_WITHIN)
+        self._openings = Slots(OPENED_AT_ONCE, LINK_WITHIN)
+        self._endings = Slots(ENDED_AT_ONCE, LINK_WITHIN)
         self._heard = self._loop.time()
         self._alarm: asyncio.TimerHandle | None = None
         self._cut_off: asyncio.TimerHandle | None = None
@@ -637,7 +638,7 @@ class Peer(asyncio.BufferedProtocol):
             LOGGER.info("connection_closed peer=%s", self.name)
 
     async def _attach(self, link: Link) -> None:
-        async with self._slots.slot():
+        async with self._openings.slot():
             await self._open(link)
 
     async def _open(self, link: Link) -> None:
@@ -701,7 +702,7 @@ class Peer(asyncio.BufferedProtocol):
         task.add_done_callback(self._closing.discard)
 
     async def _close_node(self, node: Node) -> None:
-        async with self._slots.slot():
+        async with self._endings.slot():
             await node.close()
 
     def _check_claims(self) -> None:
