@@ -42,7 +42,7 @@ from tests.kafka_log import KAFKA_LOG
 from tests.odd_messages import NUMBER, payload, record, sdk_message
 from tests.servers import scratch_folder
 
-PATIENCE: Final = 30.0
+PATIENCE: Final = 120.0
 """How long, in seconds, the messages of a round may take to come."""
 ROUND: Final = 30
 """How many odd messages there are in a round."""
