@@ -184,3 +184,24 @@ async def test_work_that_takes_long_gives_its_slot_back() -> None:
     free.set()
     await asyncio.wait(tasks)
     assert slots._free == 1
+
+
+async def test_work_may_do_without_a_slot() -> None:
+    """It does not wait any more, and has none to give back; it is so whether it waits already or not."""
+    slots, order, free, unless = Slots(1), list[int](), asyncio.Event(), asyncio.Event()
+    (first,) = await begun(1, slots, order, free)
+
+    async def work() -> None:
+        async with slots.slot(unless):
+            order.append(7)
+
+    waiting = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    assert order == [0]
+    unless.set()
+    await waiting
+    await work()
+    assert order == [0, 7, 7]
+    free.set()
+    await first
+    assert slots._free == 1

@@ -56,7 +56,7 @@ class Connections:
         self.record_producer = RecordProducer(settings, self.pool)
         self.consumers = ConsumerPool(settings)
         self.offset_reader = OffsetReader(settings, self.pool)
-        self.transactional_producers = TransactionalProducers(settings, self.pool, self.client_id)
+        self.transactional_producers = TransactionalProducers(settings, self.client_id)
         self._guard = threading.Lock()
         self._keyless_producer: RecordProducer | None = None
         self._transfer_producer: RecordProducer | None = None

@@ -46,13 +46,16 @@ class Slots:
     def __init__(self, count: int, held_for: float | None = None) -> None:
         self._free = count
         self._held_for = held_for
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: deque[asyncio.Future[bool]] = deque()
 
     @asynccontextmanager
-    async def slot(self) -> AsyncGenerator[None]:
-        """Do the block's work in a slot; wait until there is one."""
-        await self._take()
-        is_held = True
+    async def slot(self, unless: asyncio.Event | None = None) -> AsyncGenerator[None]:
+        """Do the block's work in a slot; wait until there is one.
+
+        Args:
+            unless: Once this is set, the block does without a slot.
+        """
+        is_held = await self._take(unless)
 
         def give_back() -> None:
             nonlocal is_held
@@ -70,25 +73,39 @@ class Slots:
                 alarm.cancel()
             give_back()
 
-    async def _take(self) -> None:
+    async def _take(self, unless: asyncio.Event | None) -> bool:
+        """Wait for a slot; return whether there is one, else ``unless`` is set."""
+        if unless is not None and unless.is_set():
+            return False
         if self._free:
             self._free -= 1
-            return
-        turn = asyncio.get_running_loop().create_future()
+            return True
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
+
+        def give_up(_: object) -> None:
+            if not turn.done():
+                turn.set_result(False)
+
+        giving_up = None if unless is None else asyncio.ensure_future(unless.wait())
+        if giving_up is not None:
+            giving_up.add_done_callback(give_up)
         try:
-            await turn
+            return await turn
         except asyncio.CancelledError:
-            if not turn.cancelled():
+            if not turn.cancelled() and turn.result():
                 self._give_back()
             raise
+        finally:
+            if giving_up is not None:
+                giving_up.cancel()
 
     def _give_back(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
             # Those that were cancelled meanwhile are passed over.
             if not turn.done():
-                turn.set_result(None)
+                turn.set_result(True)
                 return
         self._free += 1
 

@@ -144,6 +144,7 @@ async def test_the_messages_of_one_session_are_browsed(client: AmqpClient) -> No
         Source("q", distribution_mode="copy", filter={SELECTOR: "a = 1"}),
         Source("q", distribution_mode="round"),
         Source("q", distribution_mode="copy", durable=2),
+        Source("t/Subscriptions/all/$deadletterqueue", distribution_mode="copy", durable=2),
         Source(None, dynamic=True),
         None,
     ],
@@ -173,12 +174,19 @@ async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: A
     await sender.until_credit()
     for body in (message(b"one"), message(b"two", properties={"message_id": "x" * 200}), message(b"three")):
         sender.put(body, settled=True)
+    unsettled = sender.put(message(b"zero"))
     await client.until(lambda: sender.is_detached)
+    # Nothing is left without an answer that the client may send again.
+    assert await unsettled == Accepted()
     with pytest.raises(LinkError, match="message_id") as caught:
         sender.check()
     assert caught.value.condition == c.ARGUMENT_ERROR
-    assert await (await client.sender("q", 5)).send(message(b"four")) == Accepted()
-    assert sorted(await left(client)) == [b"four", b"one", b"three"]
+    again = await client.sender("q", 5)
+    assert await again.send(message(b"four")) == Accepted()
+    # Nor does a discharge tell of a transaction that there is not.
+    again.put(message(b"five"), state=TransactionalState(b"none"), settled=True)
+    await client.until(lambda: again.is_detached)
+    assert sorted(await left(client)) == [b"four", b"one", b"three", b"zero"]
 
 
 async def test_the_answer_names_what_is_in_force(client: AmqpClient) -> None:

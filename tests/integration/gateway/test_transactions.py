@@ -374,6 +374,41 @@ async def test_a_message_that_is_settled_twice_fails_the_transaction(client: Amq
     assert (await discharged(link, name)).error.condition == c.TRANSACTION_ROLLBACK
 
 
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"resume": True},
+        {"delivery_tag": b"t" * 33},
+        {"delivery_tag": None},
+        {"delivery_id": None},
+    ],
+    ids=["resumed", "long tag", "no tag", "no id"],
+)
+async def test_a_transfer_that_may_not_begin_fails_its_transaction(
+    client: AmqpClient, wrong: dict[str, Any], settled: bool
+) -> None:
+    """Its link is gone, and the discharge tells as well."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("input"))
+    (came,) = await received(receiver)
+    name = await declared(link)
+    client.say(Disposition(True, came.number, came.number, True, within(name)))
+    fields: dict[str, Any] = {
+        "handle": 0,
+        "delivery_id": client.next_delivery(),
+        "delivery_tag": b"x",
+        "message_format": 0,
+        **wrong,
+    }
+    client.say(Transfer(**fields, settled=settled, state=TransactionalState(name)), keyed("output"))
+    ended = await discharged(link, name)
+    assert isinstance(ended, Rejected)
+    assert ended.error.condition == c.TRANSACTION_ROLLBACK
+    assert sender.is_detached
+    assert await bodies(client) == [b"input"]
+
+
 @pytest.mark.parametrize(
     ("outcome", "condition"),
     [
@@ -469,12 +504,12 @@ async def test_slow_commits_of_a_client_keep_no_other_waiting(
             its_link = await other.coordinator()
             its_name = await declared(its_link)
             assert await discharged(its_link, its_name) == Accepted()
-            (peer,) = [known for known in gateway.peers if known.transactions.is_known(names[-1])]
-            await become(lambda: peer.transactions._known[names[-1]].failure)
+            late_one = await asyncio.wait_for(endings[-1], PATIENCE)
+            assert late_one.error.condition == c.TRANSACTION_TIMEOUT
+            assert not any(ending.done() for ending in endings[:-1])
             free.set()
-            outcomes = await asyncio.wait_for(asyncio.gather(*endings), PATIENCE)
-            assert outcomes[:-1] == [Accepted()] * COMMITS_AT_ONCE
-            assert outcomes[-1].error.condition == c.TRANSACTION_TIMEOUT
+            outcomes = await asyncio.wait_for(asyncio.gather(*endings[:-1]), PATIENCE)
+            assert outcomes == [Accepted()] * COMMITS_AT_ONCE
             assert sorted(await bodies(one)) == [b"%d" % number for number in range(COMMITS_AT_ONCE)]
 
 

@@ -523,10 +523,20 @@ def test_no_message_comes_without_credit(talk: Talk) -> None:
 def test_a_delivery_that_is_resumed_is_refused(talk: Talk) -> None:
     """It would be stored a second time: what came over a link that has ended is not known any more."""
     incoming(talk)
-    (detached,) = talk.say(Transfer(0, 0, b"a", resume=True), b"x")
+    state = TransactionalState(b"t")
+    told, detached = talk.say(Transfer(0, 0, b"a", resume=True, state=state), b"x")
+    assert told == Discarded(state)
     assert isinstance(detached, LinkDetached)
     (detach,) = talk.heard(Detach)
     assert condition_of(detach) == NOT_IMPLEMENTED
+
+
+def test_what_ends_a_session_is_told_of_its_transaction(talk: Talk) -> None:
+    """The transaction may go on in another session, and must not be committed without it."""
+    state = TransactionalState(b"t")
+    assert talk.say(Transfer(77, 0, b"a", state=state), b"x") == [Discarded(state)]
+    (end,) = talk.heard(End)
+    assert condition_of(end) == UNATTACHED_HANDLE
 
 
 def test_messages_are_acknowledged_in_ranges(talk: Talk) -> None:

@@ -27,7 +27,7 @@ SEND_TIMEOUT = 8.0
 END_TIMEOUT = 30.0
 """How long, in seconds, the broker may take to acknowledge a transaction's end, or a producer's first beginning."""
 
-PRODUCERS = 64
+PRODUCERS = 32
 """How many transactions a client commits at a time; each needs a client of Kafka's, with four threads and eight files."""
 IDLE = 30.0
 """After how many seconds Kafka's clients are ended that no transaction needs; one is kept."""
@@ -234,13 +234,13 @@ class TransactionalProducers:
 
     Args:
         settings: The namespace's settings.
-        pool: Threads for blocking calls.
         client_id: The client's id.
     """
 
-    def __init__(self, settings: Settings, pool: Pool, client_id: str) -> None:
+    def __init__(self, settings: Settings, client_id: str) -> None:
         self._settings = settings
-        self._pool = pool
+        # While commits are slow, as in an outage, they keep threads that all other calls would wait for.
+        self._pool = Pool("kafkabus-commit")
         self._client_id = client_id
         self._guard = threading.Lock()
         self._free = Semaphore(PRODUCERS)
@@ -287,6 +287,7 @@ class TransactionalProducers:
         with self._guard:
             idle, self._idle = self._idle, []
         self._forget(idle)
+        self._pool.close()
 
     def _forget(self, idle: Sequence[tuple[float, TransactionalProducer]]) -> None:
         for _, one in idle:

@@ -326,7 +326,8 @@ class Connection:
         try:
             return session._handle(performative, payload)
         except AmqpError as error:
-            return self._end(session, error)
+            # A transaction may go on in another session.
+            return [*discarded(performative), *self._end(session, error)]
 
     def _opened(self, opened: Open) -> list[Event]:
         if opened.max_frame_size < SMALLEST_MAX_FRAME:

@@ -535,7 +535,8 @@ class Session:
             delivery = link._receive(transfer, payload)
         except AmqpError as error:
             link.detach(error)
-            return [LinkDetached(link)]
+            # The message that it begins is none of the link yet, which would tell its transaction.
+            return [*discarded(transfer), LinkDetached(link)]
         return [] if delivery is None else [Delivered(delivery)]
 
     def _disposed(self, disposition: Disposition) -> list[Event]:

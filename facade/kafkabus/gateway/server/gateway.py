@@ -232,6 +232,7 @@ class Gateway:
             return ReplyNode(peer, link) if link.sends else ManagementNode(peer, link, address.path)
         if asked is None:
             return SenderNode(peer, link, address.path)
+        asked.is_of(address.path)
         kind = BrowserNode if asked.browses else ReceiverNode
         return kind(peer, link, address.path, asked)
 

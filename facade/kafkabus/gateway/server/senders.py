@@ -91,6 +91,7 @@ class SenderNode(BaseNode):
         self._sender: ServiceBusSender | None = None
         self._waiting: deque[_Arrival] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self._untold: AmqpError | None = None
         self._most = 0
 
     async def open(self) -> None:
@@ -132,9 +133,12 @@ class SenderNode(BaseNode):
                     await self._store(arrivals)
                 finally:
                     self.peer.hold(-sum(one.delivery.size + one.delivery.overhead for one in arrivals))
-                if self.link.is_attached and self.link.credit <= self._credit // 2:
+                if self.link.is_attached and self._untold is None and self.link.credit <= self._credit // 2:
                     self.link.give_credit(self._credit - len(self._waiting))
                 self.peer.flush_soon()
+            if self._untold is not None and self.link.is_attached:
+                # A client is answered nothing to what it sent settled, and would lose one message after the other.
+                self.peer.detach(self.link, self._untold)
         finally:
             self._worker = None
 
@@ -219,11 +223,11 @@ class SenderNode(BaseNode):
         if not self.link.is_attached:
             return
         state = within(arrivals[0].delivery.state, Accepted() if error is None else Rejected(error_of(error)))
-        # A client is answered nothing to what it sent settled: it would lose one message after the other, and never know.
-        is_untold = error is not None and any(one.part is None and one.delivery.settled for one in arrivals)
+        if error is not None and any(
+            one.delivery.settled and (one.part is None or one.part.is_unknown) for one in arrivals
+        ):
+            self._untold = self._untold or error
         self.link.session.acknowledge([one.delivery for one in arrivals], state)
-        if is_untold:
-            self.peer.detach(self.link, error)
 
     async def close(self) -> None:
         """Let go of the sender when everything that came is stored."""

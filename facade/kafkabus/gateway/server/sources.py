@@ -11,7 +11,7 @@ from typing import Any, Final
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_FOUND, NOT_IMPLEMENTED, AmqpError
 from kafkabus.gateway.amqp.performatives import Source, Target, fields_of
 from kafkabus_mapping.amqp.types import Described, Symbol
-from kafkabus_mapping.names import SUBSCRIPTIONS
+from kafkabus_mapping.names import EntityPath, split_subscription
 
 SESSION_FILTER: Final = Symbol("com.microsoft:session-filter")
 COPY: Final = "copy"
@@ -48,23 +48,28 @@ class AskedSource:
         self._source = source if isinstance(source, Source) else Source()
         self._filters = fields_of(self._source.filter)
         self._check()
-        copies = self._source.distribution_mode == COPY
-        if copies and self._source.durable and not self._is_subscription:
-            raise AmqpError(
-                NOT_ALLOWED,
-                f"{self._source.address!r:.80}: a durable link with distribution-mode copy, which only subscriptions have: "
-                "leave durable out to browse, or the mode to receive",
-            )
-        # Of a topic, each durable subscriber of JMS has a copy of its own: its subscription, whose messages it settles.
-        self.browses = copies and not self._source.durable
+        self.browses = self._source.distribution_mode == COPY
         asked = self._filters.get(SESSION_FILTER, _NONE)
         name = asked.value if isinstance(asked, Described) else asked
         self.in_session = asked is not _NONE
         self.session_id = name if isinstance(name, str) else None
 
-    @property
-    def _is_subscription(self) -> bool:
-        return SUBSCRIPTIONS.lower() in str(self._source.address).lower()
+    def is_of(self, path: EntityPath) -> None:
+        """Decide what the client asks for of an entity.
+
+        Raises:
+            AmqpError: It contradicts itself.
+        """
+        if not self.browses or not self._source.durable:
+            return
+        if path.is_dead_letter or split_subscription(path.name) is None:
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"{path}: a durable link with distribution-mode copy, which only subscriptions have: leave durable out to "
+                "browse, or the mode to receive",
+            )
+        # Of a topic, each durable subscriber of JMS has a copy of its own: its subscription, whose messages it settles.
+        self.browses = False
 
     def _check(self) -> None:
         refuse_dynamic(self._source)

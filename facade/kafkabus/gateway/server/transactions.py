@@ -105,11 +105,15 @@ class Enlistment:
     Args:
         of: The transaction; None if the client has no such transaction.
         refused: Why the operation cannot be part of it; None if it can.
+
+    Attributes:
+        is_unknown: Whether there is no such transaction, of which a discharge would tell.
     """
 
     def __init__(self, of: _Transaction | None, refused: AmqpError | None) -> None:
         self._of = of
         self._refused = refused
+        self.is_unknown = of is None
         if of is not None:
             of.under_way += 1
 
@@ -169,6 +173,7 @@ class _Transaction:
         is_undone: Whether it was rolled back.
         returns: Make messages available again that the client has settled.
         failure: Why it can only be rolled back; None if it can be committed.
+        failed: Set once there is a failure.
         size: The bytes that it keeps.
     """
 
@@ -190,6 +195,7 @@ class _Transaction:
         self.is_undone = False
         self.returns: list[GiveBack] = []
         self.failure: AmqpError | None = None
+        self.failed = asyncio.Event()
         self._limits = limits
         self._room = room
         self.size = 0
@@ -229,6 +235,7 @@ class _Transaction:
     def fail(self, error: AmqpError) -> None:
         """Note that an operation failed; the first error counts."""
         self.failure = self.failure or error
+        self.failed.set()
         self._changed.set()
 
     def leave(self) -> None:
@@ -391,7 +398,7 @@ class Transactions:
     async def _discharge(self, transaction: _Transaction, *, commit: bool) -> None:
         await transaction.is_quiet()
         # Until it is its turn, it counts as one of the client's, and its time goes on.
-        async with self._commits.slot() if commit and transaction.failure is None else nullcontext():
+        async with self._commits.slot(transaction.failed) if commit else nullcontext():
             self._forget(transaction.name)
             failure = transaction.failure
             if commit and failure is None:
@@ -432,8 +439,8 @@ class Transactions:
         self._give_up(self._known[name], AmqpError(TRANSACTION_TIMEOUT, lasted))
 
     def give_up_largest(self) -> bool:
-        """Roll back the transaction that keeps most, for others; return whether there is one that is not ending."""
-        open_ones = [one for one in self._known.values() if one.size and not one.is_ending]
+        """Roll back the transaction that keeps most, for others; return whether there is one that is not being committed."""
+        open_ones = [one for one in self._known.values() if one.size]
         if not open_ones:
             return False
         largest = max(open_ones, key=lambda one: one.size)
