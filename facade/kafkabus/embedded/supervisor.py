@@ -46,7 +46,7 @@ from kafkabus.embedded.state import (
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kafkabus.embedded.cluster import Cluster
 
@@ -220,27 +220,19 @@ class Supervisor:
         from kafkabus.embedded.readiness import ServiceProbe
 
         probe = ServiceProbe(cluster)
-        deadline = time.monotonic() + self._order.startup_timeout
-        while (missing := probe.missing(_PROBE_S)) is not None:
-            self._tend()
-            self._refuse_repeated_deaths()
-            if time.monotonic() > deadline:
-                raise EmbeddedRuntimeError(
-                    f"{missing} did not serve within {self._order.startup_timeout:g} s on "
-                    f"{self._data}. Give it more time (startup_timeout), or see why it is slow. "
-                    f"{self._tails(missing)}"
-                )
-            self._lifeline.wait(_POLL_S)
+        self._await(lambda: probe.missing(_PROBE_S))
 
-    def _await_gateway(self, gateway: GatewayChild) -> None:
+    def _await(self, missing: Callable[[], str | None]) -> None:
+        """Wait until no child is missing; the function names one that does not serve yet."""
         deadline = time.monotonic() + self._order.startup_timeout
-        while not gateway.listens():
+        while (name := missing()) is not None:
             self._tend()
             self._refuse_repeated_deaths()
             if time.monotonic() > deadline:
                 raise EmbeddedRuntimeError(
-                    f"The gateway did not listen within {self._order.startup_timeout:g} s. "
-                    f"Give it more time (startup_timeout), or see why it is slow. {self._tails(NAME)}"
+                    f"{name} did not serve within {self._order.startup_timeout:g} s on "
+                    f"{self._data}. Give it more time (startup_timeout), or see why it is slow. "
+                    f"{self._tails(name)}"
                 )
             self._lifeline.wait(_POLL_S)
 
@@ -269,7 +261,8 @@ class Supervisor:
         if self._gateway is not None:
             told = dict(self._gateway.environment(self._state.connection_string))
             self._add_child(NAME, COMMAND, self._data, told)
-            self._await_gateway(self._gateway)
+            listens = self._gateway.listens
+            self._await(lambda: None if listens() else NAME)
         self._write_state()
         self._reporter.send("ready")
         if self._order.parent is None:
