@@ -13,12 +13,13 @@ from kafkabus._core.entity import Entity
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.performatives import Composite, Declare, Declared, Discharge
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus_mapping.amqp.sections import Sections, encode_sections
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Int
 from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link
 
 MANAGEMENT = "/$management"
+DEFERRED = 1
 
 
 def message(body: bytes | str = b"x", **sections: Any) -> bytes:
@@ -50,6 +51,23 @@ async def operation(
     assert answer.properties["correlation_id"] == "m"
     assert type(told["statusCode"]) is Int
     return told["statusCode"], answer.value if told["statusCode"] < 400 else told["errorCondition"]
+
+
+async def left(client: AmqpClient, entity: str = "q", *, deferred: bool = True) -> list[bytes]:
+    """Return the bodies of messages that are not settled, also of those that are deferred unless told otherwise."""
+    bodies: list[bytes] = []
+    number = 1
+    while True:
+        body = {"message-count": Int(500), "from-sequence-number": number}
+        status, found = await operation(client, "peek-message", body, entity)
+        if status != 200:
+            return bodies
+        for one in found["messages"]:
+            sections = decode_sections(one["message"])
+            annotations = sections.message_annotations
+            number = annotations["x-opt-sequence-number"] + 1
+            if deferred or annotations["x-opt-message-state"] != DEFERRED:
+                bodies.append(b"".join(sections.data))
 
 
 async def declared(link: Link) -> bytes:

@@ -29,11 +29,10 @@ from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.sections import decode_sections
-from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, ULong
+from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong
 from tests.amqp_client import PATIENCE, AmqpClient, LinkError
 from tests.certificates import Authority
-from tests.integration.gateway.conversation import Completions, declared, discharged, message, operation, received
+from tests.integration.gateway.conversation import Completions, declared, discharged, left, message, operation, received
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 LOCK_TOKEN = "x-opt-lock-token"
@@ -46,21 +45,6 @@ async def fill(client: AmqpClient, count: int, entity: str = "q", size: int = 1,
     for number in range(count):
         await sender.send(message(b"%d".ljust(size) % number, properties=properties))
     await sender.detach()
-
-
-async def left(client: AmqpClient, entity: str = "q") -> list[bytes]:
-    """Return the bodies of messages that are not settled."""
-    bodies: list[bytes] = []
-    number = 1
-    while True:
-        body = {"message-count": Int(500), "from-sequence-number": number}
-        status, found = await operation(client, "peek-message", body, entity)
-        if status != 200:
-            return bodies
-        for one in found["messages"]:
-            sections = decode_sections(one["message"])
-            bodies.append(b"".join(sections.data))
-            number = sections.message_annotations["x-opt-sequence-number"] + 1
 
 
 # Browsing.
