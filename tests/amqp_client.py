@@ -178,10 +178,10 @@ class Link:
             client.say(Disposition(True, one.number, one.number, settled, state))
         return [] if settled else [await asyncio.wait_for(answer, PATIENCE) for answer in answers]
 
-    async def drain(self) -> None:
-        """Give up the credit; return when the gateway has."""
+    async def drain(self, credit: int = 0) -> None:
+        """Give up the credit, or that much after the messages that are there; return when the gateway has."""
         before = self.flowed
-        self.grant(0, drain=True)
+        self.grant(credit, drain=True)
         await self._client.until(lambda: self.flowed is not before or self.is_detached)
 
     async def detach(self) -> None:

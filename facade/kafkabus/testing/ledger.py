@@ -468,6 +468,8 @@ class MemoryLedger:
 
     def _seize(self, op: Arguments, now: int) -> Reply:
         self._expire(now)
+        if "session" in op and self._locked_by(op["session"], now) is None:
+            return {"gone": True}
         outdated = self._has_stale_rules(op)
         moves = "upto" in op and op["from"] <= self.cursor and not self._not_deduplicated(op["upto"]) and not outdated
         seized: list[tuple[int, bool]] = []
@@ -787,6 +789,8 @@ class MemoryLedger:
         return reply
 
     def _renew(self, op: Arguments, now: int) -> Reply:
+        if op["lease"] in self._locks:
+            return {"lost": op["ranges"], "expiry": now + op["lock_ms"]}
         taken, reply = self._take(op, now)
         for message in taken:
             message.expiry = now + op["lock_ms"]

@@ -151,7 +151,7 @@ def _symbol(name: str, value: Any) -> Symbol:
 
 
 def _binary(name: str, value: Any) -> bytes:
-    if not isinstance(value, (bytes, str)):
+    if not isinstance(value, (bytes, str)) or isinstance(value, Decimal):
         raise TypeError(f"{name} is {type(value).__name__}: use bytes or text")
     return value.encode() if isinstance(value, str) else value
 

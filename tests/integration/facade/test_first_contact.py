@@ -203,7 +203,7 @@ def test_an_established_client_waits_as_before(described: str, runtime: RunningN
         proxy.cut()
         began = time.monotonic()
         topics.reach()
-        assert time.monotonic() - began < 1
+        assert time.monotonic() - began < 4
 
 
 def test_many_who_wait_are_told_together(described: str, runtime: RunningNamespace) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from kafkabus._async.receiving import deletion
+from kafkabus._ledger.operations import Seize
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Modified
 from kafkabus.gateway.server.gateway import Gateway
@@ -191,3 +193,27 @@ async def test_messages_of_a_session_are_deleted_by_its_holder(
     assert active(namespace, "s") == 4
     other = await client.receiver("s", filters={SESSION_FILTER: "B"})
     assert [one.body for one in await received(other, 3)] == [b"0"] * 3
+
+
+async def test_messages_of_a_session_are_deleted_as_long_as_it_is_locked(
+    client: AmqpClient, namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others are its next receiver's; the answer says how many were deleted before."""
+    await send(client, 5, "s", properties={"group_id": "A"})
+    await client.receiver("s", filters={SESSION_FILTER: "A"})
+    monkeypatch.setattr(deletion, "READ_AT_ONCE", 1)
+    left = [2]
+
+    class LockEnds(Seize):
+        def arguments(self) -> dict[str, Any]:
+            left[0] -= 1
+            if not left[0]:
+                namespace.advance(61)
+            return super().arguments()
+
+    monkeypatch.setattr(deletion, "Seize", LockEnds)
+    of_a = asked(Int(9), **{"session-id": "A"})
+    status, answer = await operation(client, DELETE, of_a, "s")
+    heir = await client.receiver("s", 9, filters={SESSION_FILTER: "A"})
+    assert (status, answer) == (200, {"message-count": 1})
+    assert len(await received(heir, 4)) == 4

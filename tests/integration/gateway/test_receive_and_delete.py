@@ -17,15 +17,17 @@ from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source
 from kafkabus.gateway.server import management
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
+from kafkabus.gateway.server.receivers import TIMEOUT
 from kafkabus.gateway.server.requests import ReplyNode
+from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.undelivered import Deleted, OnTheWay, place_of
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import Array, Int, UInt
 from kafkabus_mapping.names import EntityPath
-from tests.amqp_client import PATIENCE, AmqpClient, Link
-from tests.integration.gateway.conversation import Completions, left, message, operation, received
+from tests.amqp_client import PATIENCE, AmqpClient, Link, LinkError
+from tests.integration.gateway.conversation import Completions, become, left, message, operation, received
 
 ANSWERS, REQUESTS = 61, 60
 
@@ -43,9 +45,7 @@ async def taken(client: AmqpClient, entity: str = "q", handle: int = 70) -> list
     link = await client.receiver(entity, handle, takes=True)
     deadline = time.monotonic() + PATIENCE
     while True:
-        link.flowed = None
-        link.grant(10_000, drain=True)
-        await client.until(lambda: link.flowed is not None and link.flowed.drain)
+        await link.drain(10_000)
         # On a busy machine, those that are there may take longer than a client waits.
         if not await left(client, entity, deferred=False):
             break
@@ -164,6 +164,67 @@ async def test_kept_messages_of_a_session_keep_their_order(port: int, gateway: G
         narrow.window = 9
         link.grant(9)
         assert [one.body[:1] for one in await received(link, 2)] == [b"0", b"1"]
+
+
+async def keep_of_session(gateway: Gateway, session: str, *bodies: bytes) -> None:
+    """Keep messages that were deleted from a session for a client that was lost."""
+    place = place_of(await gateway.entity(EntityPath("s")))
+    gateway.undelivered.put(Deleted(place, session, [message(body) for body in bodies]))
+
+
+async def next_session(client: AmqpClient, handle: int, *, takes: bool = True, seconds: float = 60) -> Link:
+    """Attach a link that receives from the next available session."""
+    wait = {TIMEOUT: UInt(int(seconds * 1000))}
+    return await client.receiver("s", handle, takes=takes, filters={SESSION_FILTER: None}, properties=wait)
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_kept_messages_of_a_session_go_to_a_client_that_takes_the_next_session(
+    gateway: Gateway, client: AmqpClient, waits: bool
+) -> None:
+    """Before newer ones of the session, also if the client has waited already. No ledger knows the session any more."""
+    asked = asyncio.create_task(next_session(client, 3))
+    if waits:
+        reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+        await become(lambda: reader._line._waiters)
+    await keep_of_session(gateway, "A", b"0", b"1")
+    link = await asked
+    assert link.answer is not None
+    assert link.answer.source.filter == {SESSION_FILTER: "A"}
+    await (await client.sender("s", 50)).send(message(b"2", properties={"group_id": "A"}))
+    assert [one.body for one in await received(link, 3)] == [b"0", b"1", b"2"]
+
+
+async def test_kept_messages_of_a_session_that_is_locked_keep_nobody_waiting(
+    gateway: Gateway, client: AmqpClient
+) -> None:
+    """A client gets another session, and the next one gets theirs when it is free."""
+    await keep_of_session(gateway, "A", b"kept")
+    holder = await client.receiver("s", 3, filters={SESSION_FILTER: "A"})
+    await (await client.sender("s", 50)).send(message(b"other", properties={"group_id": "B"}))
+    link = await next_session(client, 4)
+    assert [one.body for one in await received(link)] == [b"other"]
+    with pytest.raises(LinkError) as caught:
+        await next_session(client, 5, seconds=0.2)
+    assert caught.value.condition == c.TIMEOUT
+    await holder.detach()
+    assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
+
+
+async def test_a_client_that_goes_while_it_waits_for_a_session_leaves_none_locked(
+    gateway: Gateway, client: AmqpClient, port: int
+) -> None:
+    """Neither one of which messages are kept, nor another one."""
+    async with AmqpClient(port) as gone:
+        asked = asyncio.create_task(next_session(gone, 3))
+        reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+        await become(lambda: reader._line._waiters)
+        gone.abort()
+        await keep_of_session(gateway, "A", b"kept")
+        with pytest.raises(LinkError, match="cut off"):
+            await asked
+    await become(lambda: len(gateway.peers) == 1)
+    assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
 
 
 async def test_what_is_kept_does_not_outlive_its_queue(

@@ -14,18 +14,20 @@ from typing import Any
 
 import pytest
 
+from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Disposition,
+    ErrorCondition,
     Modified,
     Rejected,
     Released,
     TransactionalState,
     Transfer,
 )
-from kafkabus.gateway.server import transactions
+from kafkabus.gateway.server import receivers, transactions
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.senders import SEND_VIA
@@ -637,6 +639,66 @@ async def test_a_message_that_its_client_has_settled_comes_again_at_once(client:
     assert await discharged(link, name, fail=True) == Accepted()
     (again,) = await received(receiver)
     assert (again.body, again.sections.header["delivery_count"]) == (b"before", 1)
+
+
+async def test_messages_of_transactions_in_turn_are_settled_together(
+    client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And they come again together: each on its own would keep others waiting."""
+    abandoned: list[int] = []
+    settled: list[int] = []
+    abandon, complete = ServiceBusReceiver.abandon_messages, ServiceBusReceiver.complete_messages
+
+    async def abandoning(receiver: ServiceBusReceiver, messages: Any, **options: Any) -> None:
+        abandoned.append(len(messages))
+        await abandon(receiver, messages, **options)
+
+    async def completing(receiver: ServiceBusReceiver, messages: Any, **options: Any) -> None:
+        settled.append(len(messages))
+        await complete(receiver, messages, **options)
+
+    monkeypatch.setattr(ServiceBusReceiver, "abandon_messages", abandoning)
+    monkeypatch.setattr(ServiceBusReceiver, "complete_messages", completing)
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    for number in range(20):
+        await sender.send(message(str(number)))
+    names = [await declared(link) for _ in range(2)]
+    for number, came in enumerate(await received(receiver, 20)):
+        client.say(Disposition(True, came.number, came.number, True, within(names[number % 2])))
+    for name in names:
+        assert await discharged(link, name, fail=True) == Accepted()
+    assert (sum(settled), sum(abandoned)) == (20, 20)
+    assert (len(settled) < 20, len(abandoned)) == (True, 2)
+    assert len(await received(receiver, 20)) == 20
+
+
+async def test_few_groups_of_messages_are_settled_at_a_time(
+    client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others have their turns in between. Here each message has a reason of its own."""
+    under_way = most = 0
+    dead_letter = ServiceBusReceiver.dead_letter_messages
+
+    async def dead_lettering(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        await dead_letter(receiver, *arguments, **options)
+        under_way -= 1
+
+    monkeypatch.setattr(ServiceBusReceiver, "dead_letter_messages", dead_lettering)
+    monkeypatch.setattr(receivers, "SETTLED_AT_ONCE", 3)
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for number in range(12):
+        await sender.send(message(str(number)))
+    outcomes = await asyncio.gather(
+        *(
+            receiver.settle(came, state=Rejected(ErrorCondition(c.DEAD_LETTER, str(number))))
+            for number, came in enumerate(await received(receiver, 12))
+        )
+    )
+    assert outcomes == [[Rejected()]] * 12
+    assert most == 3
 
 
 async def test_messages_of_a_session_come_again_in_their_order(client: AmqpClient) -> None:

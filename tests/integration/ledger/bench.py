@@ -178,11 +178,18 @@ class Bench:
         return SettlementBatch(recall.lease, granted), recall.missing
 
     def seize(
-        self, *ranges: Range, seen: Range | None = None, epoch: int | None = None, epoch_to: int | None = None
+        self,
+        *ranges: Range,
+        seen: Range | None = None,
+        epoch: int | None = None,
+        epoch_to: int | None = None,
+        session: str | None = None,
     ) -> SettlementBatch:
-        """Lock waiting messages in ranges."""
+        """Lock waiting messages in ranges, with a session's lease only while it locks one."""
         read = None if seen is None else Seen(*seen, (), epoch, epoch_to)
-        return self._seized(Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, read, self.rules))
+        return self._seized(
+            Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, read, self.rules, session=session)
+        )
 
     def seize_hopeless(self, count: int, limit: int = 100) -> SettlementBatch:
         """Lock messages that were delivered too often."""

@@ -331,7 +331,10 @@ def go_through_sessions(bench: Bench) -> None:
     assert bench.state_stored("a", changed.version).state is None
     assert bench.get_state(lock.lease).state is not None
     assert bench.state_stored("b", 1).state is not None
+    assert bench.settle("renew", held, (0, 0)) == [(0, 0)]
+    assert bench.seize((3, 3), session=lock.lease).offsets == [3]
     bench.leave(lock.lease)
+    assert bench.seize((5, 5), session=lock.lease).offsets == []
     lock = bench.accept("a", most=1)
     assert bench.next(lock.lease, 1).again
     bench.pass_time(LOCK_MS + 1)

@@ -746,6 +746,14 @@ class BothWithSessions(Both):
         self.keep(real, memory)
 
     @precondition(lambda self: self.locks)
+    @rule(data=st.data(), who=WHO, first=OFFSET, more=st.integers(0, 6))
+    def seize_in_session(self, data: st.DataObject, who: int, first: int, more: int) -> None:
+        """Lock all waiting messages in a range while a session is locked."""
+        locks = data.draw(st.sampled_from(self.locks[-3:]))
+        last = min(LOG_END - 1, first + more)
+        self.keep(*self.both(lambda side: self.sides[side][who].seize((first, last), session=locks[side])))
+
+    @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO, value=st.sampled_from(["eA==", "", None]))
     def set_state(self, data: st.DataObject, who: int, value: str | None) -> None:
         """Set the state of a session."""

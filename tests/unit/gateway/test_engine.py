@@ -478,6 +478,19 @@ def test_an_aborted_message_is_forgotten(talk: Talk) -> None:
     assert delivered(talk.say(Transfer(0, 1, b"b"), b"yes"))[1] == b"yes"
 
 
+@pytest.mark.parametrize(("number", "tag"), [(1, b"b"), (1, None), (None, b"b")])
+def test_no_message_begins_within_another_one(talk: Talk, number: int | None, tag: bytes | None) -> None:
+    """Both would become one, and the second would never be answered. The link is detached, and its transaction told."""
+    incoming(talk)
+    talk.say(Transfer(0, 0, b"a", more=True, state=TransactionalState(b"one")), b"no")
+    discarded, detached = talk.say(Transfer(0, number, tag, state=TransactionalState(b"two")), b"yes")
+    assert isinstance(discarded, Discarded)
+    assert isinstance(detached, LinkDetached)
+    assert (discarded.state, detached.link.cut_off) == (TransactionalState(b"two"), TransactionalState(b"one"))
+    (detach,) = talk.heard(Detach)
+    assert detach.error.condition == NOT_ALLOWED
+
+
 def test_a_message_that_is_too_large_is_not_kept() -> None:
     """It is told of nevertheless, so that it can be refused."""
     talk = Talk(Limits(message_bytes=10))

@@ -21,10 +21,11 @@ from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
 from kafkabus.gateway.server.messages import ShownLock, incoming, stored
 from kafkabus_mapping.amqp.carrying import amqp_value, annotation_key, field_value
-from kafkabus_mapping.amqp.sections import Sections, decode_sections
-from kafkabus_mapping.amqp.types import Milliseconds, Symbol, UByte, UInt, ULong, encode
+from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp.types import Decimal, Milliseconds, Symbol, UByte, UInt, ULong, encode
 from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.properties import encode_value
 from tests.effort import effort
 from tests.odd_messages import NUMBER, payload, record, sdk_message
 
@@ -186,3 +187,13 @@ def test_moments_outside_of_pythons_years_are_read(moment: Milliseconds) -> None
     properties = came_out(outgoing).raw_amqp_message.properties
     assert properties is not None
     assert properties.creation_time == moment
+
+
+@pytest.mark.parametrize("name", ["message_id", "correlation_id", "user_id"])
+def test_a_decimal_is_no_text_and_no_bytes(name: str) -> None:
+    """A strict client could not read it in such a field; one that was stored before is shown as another type, or not at all."""
+    given = encode_sections(Sections(properties={name: Decimal(bytes(4))}, data=[b"x"]))
+    with pytest.raises(AmqpError, match=f"{name} is Decimal"):
+        list(incoming(given, 0))
+    stored_before = encode_value({"properties": {name: Decimal(b"\x22\x50\x00\x01")}})
+    read_by_all(received(None, b"x", [("sb-amqp", stored_before.encode()), ("sb-correlation-id", b"\x22P\x00\x01")]))

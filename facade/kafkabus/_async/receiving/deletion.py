@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._async.receiving.log_reader import ReaderParts
+from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of, sweeps
 from kafkabus._core.record import Record, session_of
 from kafkabus._ledger.operations import Ledger, Peek, Seen, Seize, Settlement, new_lease
 from kafkabus._ledger.ranges import Range, offsets_of
-from kafkabus_mapping.keys import partition_of
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -37,14 +37,14 @@ class _Task:
     Attributes:
         entity: The entity.
         before_ms: Only messages that were enqueued before are deleted, ms since 1970.
-        session: Only messages of this session are deleted; None: all.
+        session: Only messages of this session are deleted, as long as it is locked; None: all.
         left: How many more may be deleted.
         deadline: When to stop, on the monotonic clock.
     """
 
     entity: Entity
     before_ms: int
-    session: str | None
+    session: SessionLock | None
     left: int
     deadline: float
 
@@ -59,7 +59,7 @@ class _Task:
         return [record for record, _ in zip(wanted, range(self.left), strict=False)]
 
     def _is_of_session(self, record: Record) -> bool:
-        return self.session is None or session_of(record) == self.session
+        return self.session is None or session_of(record) == self.session.session
 
 
 class MessageDeletion:
@@ -76,21 +76,22 @@ class MessageDeletion:
         self._parts = parts
         self._connections = parts.connections
 
-    async def delete(self, entity: Entity, count: int, before_ms: int, session: str | None = None) -> int:
+    async def delete(self, entity: Entity, count: int, before_ms: int, session: SessionLock | None = None) -> int:
         """Delete messages that wait; locked, deferred and scheduled ones stay.
 
         Args:
             entity: The queue or subscription, or a dead-letter queue.
             count: The most messages to delete.
             before_ms: The time before which they were enqueued, ms since 1970.
-            session: The session that they are of; None: any.
+            session: The lock of the session that they are of; None: any.
 
         Returns:
-            How many messages were deleted. There may be more to delete if other clients claimed some meanwhile, or a
-            partition's brokers did not answer.
+            How many messages were deleted. There may be more to delete if other clients claimed some meanwhile, the session's
+            lock was lost, or a partition's brokers did not answer.
 
         Raises:
             MessagingEntityNotFoundError: The entity is gone.
+            SessionLockLostError: The session's lock has expired, and nothing was deleted.
             OperationTimeoutError: There was no time to find any.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached, and nothing is known to be deleted.
         """
@@ -99,7 +100,7 @@ class MessageDeletion:
             entity = await self._parts.catalog.entity_anew(entity)
         partitions = range(entity.partitions)
         if session is not None:
-            partitions = range(partition_of(session, entity.partitions), entity.partitions)[:1]
+            partitions = range(session.partition, session.partition + 1)
         await self._connections.notifications.note_use(entity)
         task = _Task(entity, before_ms, session, count, time.monotonic() + DELETE_FOR)
         try:
@@ -128,7 +129,7 @@ class MessageDeletion:
         """Delete messages of one partition that wait below its ledger's cursor; return the cursor."""
         ledger, start = task.entity.ledgers[partition], 0
         while True:
-            peek = Peek(ledger, start, FOUND_AT_ONCE, task.session)
+            peek = Peek(ledger, start, FOUND_AT_ONCE, None if task.session is None else task.session.session)
             await self._connections.ledger_client.execute(peek)
             below = [one for one in peek.found if one.first < peek.cursor]
             waiting = [(one.first, min(one.last, upto - 1)) for one in below if not (one.deferred or one.scheduled)]
@@ -160,8 +161,11 @@ class MessageDeletion:
         """Lock those of the chosen messages that wait, and delete them."""
         if not chosen and seen is None:
             return
-        seize = Seize(ledger, new_lease(), runs_of(chosen), LOCK_MS, seen, task.entity.rules_version)
+        session = None if task.session is None else task.session.lease
+        seize = Seize(ledger, new_lease(), runs_of(chosen), LOCK_MS, seen, task.entity.rules_version, session=session)
         await self._connections.ledger_client.execute(seize)
+        if seize.gone:
+            raise lock_lost(None if task.session is None else task.session.session, task.entity.path)
         taken = [(first, last) for first, last, _, deferred in seize.again if not deferred]
         deferred = [(first, last) for first, last, _, deferred in seize.again if deferred]
         complete = Settlement(ledger, "complete", seize.lease, taken)

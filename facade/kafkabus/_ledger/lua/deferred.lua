@@ -7,13 +7,15 @@
 --                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms,
 --                  "stale_rules": true if the caller goes by rules that were changed since (rules, as of claim)}
---   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules}  all that wait in the ranges are locked: never
---          granted, returned, filed or deferred. If the caller has seen every record from `from` to before `upto`, and
---          the ranges hold all messages among them, the cursor moves on to `upto`. Otherwise messages locked beyond
---          the cursor are void for claims. Messages beyond the cursor are left alone if duplicates are detected and
---          they are not judged yet, or if they were chosen by rules that were changed since (rules and epochs as of
---          claim)
+--   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules, session}  all that wait in the ranges are
+--          locked: never granted, returned, filed or deferred. If the caller has seen every record from `from` to
+--          before `upto`, and the ranges hold all messages among them, the cursor moves on to `upto`. Otherwise
+--          messages locked beyond the cursor are void for claims. Messages beyond the cursor are left alone if
+--          duplicates are detected and they are not judged yet, or if they were chosen by rules that were changed
+--          since (rules and epochs as of claim). With session, the lease that locks one of which the messages are,
+--          only while it does
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
+--                 {"gone": true}  the session's lock has expired
 --   max_deliveries_exceeded {lease, count, lock_ms, limit}  up to limit returned ranges that were delivered so often,
 --          or more often, are locked; reply as of seize
 
@@ -80,6 +82,9 @@ end
 
 operations.seize = function(op)
   expire_leases()
+  if op.session and not locked_by(op.session) then
+    return { gone = true }
+  end
   local outdated = has_stale_rules(op)
   local moves = op.upto and op.from <= ledger.cursor and not not_deduplicated(op.upto) and not outdated
   local segments, chunks = {}, {}

@@ -6,7 +6,8 @@
 --   release  {lease, ranges}           they go back uncounted: no application has seen them
 --   defer    {lease, ranges, limit}    they are set aside, granted by offset only. If more than limit would be set
 --                                      aside, nothing changes. Reply also: {"full": limit} in that case
---   renew    {lease, ranges, lock_ms}  they are locked for so long from now on. Reply also: {"expiry": ms}
+--   renew    {lease, ranges, lock_ms}  they are locked for so long from now on; a session's count as lost, as its lock
+--                                      is theirs. Reply also: {"expiry": ms}
 -- ranges is "<first>[-<last>],…" or a list of [first, last], ascending and disjoint; release without ranges gives back
 -- all that is left.
 -- Reply of each: {"lost": [[first, last], …]}, ranges that the lease did not hold any more: nothing was changed for
@@ -156,6 +157,13 @@ end
 
 operations.renew = function(op)
   local expiry, renewed = now + op.lock_ms, {}
+  if holder(op.lease) then
+    local lost = {}
+    for index, range in ipairs(read_ranges(op.ranges)) do
+      lost[index] = { num(range[1]), num(range[2]) }
+    end
+    return { lost = lost, expiry = num(expiry) }
+  end
   local function keep(first, last, segment, until_ms)
     local previous = renewed[#renewed]
     if previous and previous.last == first - 1 and previous.expiry == until_ms and previous.count == segment.count

@@ -95,9 +95,10 @@ class Seize(Operation):
     Attributes:
         again: First and last offset, delivery count, and whether it was deferred, of each locked range; known when done.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
+        gone: Whether nothing was done because the session's lock has expired, while which messages were to be locked.
     """
 
-    __slots__ = ("_arguments", "again", "expiry", "lease")
+    __slots__ = ("_arguments", "again", "expiry", "gone", "lease")
 
     def __init__(
         self,
@@ -107,14 +108,19 @@ class Seize(Operation):
         lock_ms: int,
         seen: Seen | None = None,
         rules: int = 0,
+        *,
+        session: str | None = None,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.again: list[tuple[int, int, int, bool]] = []
         self.expiry = 0
+        self.gone = False
         arguments: dict[str, Any] = {"op": "seize", "lease": lease, "ranges": ranges, "lock_ms": lock_ms}
         if seen is not None:
             arguments |= {"from": seen.start, "upto": seen.upto, **seen.epochs}
+        if session is not None:
+            arguments["session"] = session
         self._arguments = with_rules(arguments, rules)
 
     @classmethod
@@ -140,6 +146,9 @@ class Seize(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.again = [(int(first), int(last), int(count), kind == "d") for first, last, count, kind in reply["again"]]
-        self.expiry = int(reply["expiry"])
+        self.gone = "gone" in reply
+        if not self.gone:
+            again = reply["again"]
+            self.again = [(int(first), int(last), int(count), kind == "d") for first, last, count, kind in again]
+            self.expiry = int(reply["expiry"])
         super().resolve(reply)

@@ -183,7 +183,7 @@ class ServiceBusTransaction:
             self._check_open()
             added = list(settlements)
             places = [place for one in added for place in _places_of(one)]
-            if len(self._settled.union(places)) < len(self._settled) + len(places):
+            if len(set(places)) < len(places) or not self._settled.isdisjoint(places):
                 raise MessageAlreadySettled("the transaction settles the message already")
             self._settled.update(places)
             for one in added:

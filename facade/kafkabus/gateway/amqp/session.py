@@ -203,6 +203,12 @@ class Link:
         delivery = self._coming
         if delivery is None:
             self._coming = delivery = self._begun(transfer)
+        elif transfer.delivery_id not in {None, delivery.number} or transfer.delivery_tag not in {None, delivery.tag}:
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"a transfer of delivery {transfer.delivery_id} before the last one of delivery {delivery.number}: a link's "
+                "deliveries come one after the other, and one that is given up is aborted",
+            )
         if transfer.settled:
             delivery.settled = True
         if transfer.state is not None:

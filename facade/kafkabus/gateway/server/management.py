@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kafkabus._async.receiving.peek import MessagePeeker
-from kafkabus._async.receiving.session_reader import lock_lost
+from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.settlement import raise_lost
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
@@ -50,6 +51,8 @@ MOST_RECEIVED_BYTES: Final = 16 * 1024 * 1024
 PEEKED_BYTES: Final = 4 * 1024 * 1024
 """How many bytes an answer to a peek has before it ends: fewer messages than were asked for may come at any time."""
 MOST_NUMBERS: Final = 10_000
+RENEWED_AT_ONCE: Final = 500
+"""How many messages' locks are renewed in one go."""
 MOST_DELETED: Final = 4_000
 """The most messages that one request deletes, as Service Bus documents it."""
 ALL_FROM_YEAR: Final = 9_999
@@ -74,6 +77,17 @@ _STATUS: Final[Mapping[Symbol, int]] = {
     c.SERVER_BUSY: 503,
 }
 NO_CONTENT: Final = 204
+_TELLING: Final = frozenset(
+    {
+        "peek-message",
+        "renew-lock",
+        "renew-session-lock",
+        "get-session-state",
+        "get-message-sessions",
+        "enumerate-rules",
+    }
+)
+"""Operations of which nothing is left when their client is gone."""
 
 _Result = tuple[int, Any]
 _Operation = Callable[[Request, Mapping[str, Any]], Awaitable[_Result]]
@@ -201,17 +215,31 @@ class ManagementNode(RequestNode):
     async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
         """Return the messages that a request names by their lock tokens."""
         tokens = _numbers(body, "lock-tokens", UUID)
-        entity = await self.peer.gateway.entity(self._path)
-        return [named_by(entity, LockToken.from_uuid(token)) for token in tokens]
+        entity, pace = await self.peer.gateway.entity(self._path), Pace()
+        # One that is said twice is meant once, and answered as often as it is said.
+        held: dict[UUID, ServiceBusReceivedMessage] = {}
+        for token in tokens:
+            if token not in held:
+                held[token] = named_by(entity, LockToken.from_uuid(token))
+                await pace.keep()
+        return [held[token] for token in tokens]
 
     async def _renew_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
+        if (await self.peer.gateway.entity(self._path)).has_sessions:
+            raise AmqpError(
+                c.NOT_ALLOWED,
+                f"{self._path} has sessions, whose locks are those of their messages: renew the session's lock",
+            )
         messages, receiver = await self._held(body), self._receiver()
-        until = [await receiver.renew_message_lock(message) for message in messages]
-        return 200, {"expirations": Array(until)}
+        renewed, lost = list(dict.fromkeys(messages)), list[ServiceBusReceivedMessage]()
+        for at in range(0, len(renewed), RENEWED_AT_ONCE):
+            lost += await receiver._renew(receiver._batches(renewed[at : at + RENEWED_AT_ONCE], renewing=True))
+        raise_lost("renewed", lost)
+        return 200, {"expirations": Array([message.locked_until_utc for message in messages])}
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        settlement, messages = disposition_of(body), await self._held(body)
+        settlement, messages = disposition_of(body), list(dict.fromkeys(await self._held(body)))
         gateway, part = self.peer.gateway, request.part
         if part is not None:
             part.count(0, len(messages))
@@ -326,6 +354,10 @@ class ManagementNode(RequestNode):
         request.deleted = Deleted(place_of(entity), session, list(compress(payloads, are_deleted)))
         return [{"lock-token": UUID(int=0), "message": payload} for payload in request.deleted.payloads]
 
+    def only_tells(self, request: Request) -> bool:
+        """Return whether a request changes nothing that lasts."""
+        return request.operation.removeprefix(PREFIX) in _TELLING
+
     def deletes(self, request: Request) -> bool:
         """Return whether a request deletes messages that its answer holds."""
         body = request.body if isinstance(request.body, Mapping) else {}
@@ -339,8 +371,8 @@ class ManagementNode(RequestNode):
         deleted = await context.deletion.delete(entity, count, before, self._session_to_delete(entity, request, body))
         return (200, {"message-count": Int(deleted)}) if deleted else (NO_CONTENT, None)
 
-    def _session_to_delete(self, entity: Entity, request: Request, body: Mapping[str, Any]) -> str | None:
-        """Return the session whose messages are deleted, which the client holds; None if the entity has no sessions.
+    def _session_to_delete(self, entity: Entity, request: Request, body: Mapping[str, Any]) -> SessionLock | None:
+        """Return the lock of the session whose messages are deleted; None if the entity has no sessions.
 
         Raises:
             AmqpError: The request names no session of an entity with sessions, or one of an entity without, or the client has
@@ -357,7 +389,7 @@ class ManagementNode(RequestNode):
             raise AmqpError(
                 c.ARGUMENT_ERROR, f"session-id is {wanted!r:.60}: {self._path} has no sessions, so leave it out"
             )
-        return self._session(request, body).session_id if entity.has_sessions else None
+        return self._session(request, body)._lock if entity.has_sessions else None
 
     # Scheduled messages.
 

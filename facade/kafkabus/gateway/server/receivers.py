@@ -7,14 +7,18 @@ import logging
 import uuid
 from collections import deque
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager, nullcontext
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
 from itertools import compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import MessageLockLostError, SessionLockLostError
+from kafkabus._core.exceptions import (
+    MessageLockLostError,
+    OperationTimeoutError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
@@ -63,6 +67,16 @@ SESSION_WAIT: Final = 60.0
 """How long a client waits for the next available session unless it says so, in seconds."""
 WAIT: Final = 3600.0
 """How long one wait for a message lasts, in seconds; then it begins again."""
+KEPT_TRIED: Final = 10
+"""How many sessions of which messages are kept a client that takes the next one tries to lock first."""
+KEPT_WAIT: Final = 0.1
+"""How long it waits for each, in seconds."""
+SETTLED_AT_ONCE: Final = 100
+"""How many groups of a link's deliveries are settled at a time; others have their turns in between."""
+JOINED_TO: Final = 4
+"""With how many groups that wait deliveries are compared that are to be settled: with those that are settled alike they go."""
+ABANDONED_AT_ONCE: Final = 500
+"""How many messages of a transaction that was rolled back are abandoned in one go."""
 DRAIN_WAIT: Final = 0.15
 """How long messages that are there may take to come, in seconds: a client that gives its credit up waits for so long at most.
 
@@ -160,11 +174,11 @@ class ReceiverNode(BaseNode):
         entity = await self._checked_entity(asked.in_session)
         self._mean_bytes = float(entity.max_message_bytes)
         self._place = place_of(entity)
-        self._receiver = self.peer.gateway.receiver(
-            self.path, in_session=asked.in_session, session_id=asked.session_id, wait=wait
-        )
-        await self._receiver.__aenter__()
-        session = self._receiver.session
+        if self._takes and asked.in_session and asked.session_id is None:
+            await self._open_next_session(wait)
+        else:
+            await self._open_receiver(asked.session_id, wait)
+        session = self.session
         if self._takes:
             self.peer.gateway.undelivered.watch(self._place, self._session_id, self._undelivered_came)
         until = None if session is None else session.locked_until_utc
@@ -176,6 +190,49 @@ class ReceiverNode(BaseNode):
         if session is not None:
             self._watch = self.peer.start(self._watch_session(session))
         self._pump = self.peer.start(self._run())
+
+    async def _open_receiver(self, session_id: str | None, wait: float) -> None:
+        """Open a receiver in place of the one before.
+
+        Args:
+            session_id: The session to receive from; None for the next available one, or for an entity without sessions.
+            wait: How long to wait for the session, in seconds.
+        """
+        if self._receiver is not None:
+            await self._receiver.close()
+        self._receiver = self.peer.gateway.receiver(
+            self.path, in_session=self._asked.in_session, session_id=session_id, wait=wait
+        )
+        await self._receiver.__aenter__()
+
+    async def _open_next_session(self, wait: float) -> None:
+        """Open a receiver of a session of which messages are kept that another client did not get; else of the next one.
+
+        No ledger knows of such messages any more, so that it does not offer their session.
+        """
+        kept, loop, came = self.peer.gateway.undelivered, asyncio.get_running_loop(), asyncio.Event()
+        until = loop.time() + wait
+        kept.watch(self._place, None, came.set)
+        try:
+            while True:
+                came.clear()
+                for session_id in kept.sessions(self._place)[:KEPT_TRIED]:
+                    with suppress(SessionCannotBeLockedError, OperationTimeoutError):
+                        await self._open_receiver(session_id, KEPT_WAIT)
+                        return
+                opening = asyncio.ensure_future(self._open_receiver(None, max(KEPT_WAIT, until - loop.time())))
+                coming = asyncio.ensure_future(came.wait())
+                try:
+                    await asyncio.wait([opening, coming], return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    for task in (opening, coming):
+                        task.cancel()
+                    await asyncio.wait([opening])
+                if not opening.cancelled():
+                    opening.result()
+                    return
+        finally:
+            kept.unwatch(self._place, None, came.set)
 
     async def _watch_session(self, session: ServiceBusSession) -> None:
         """Detach the link when the session's lock has ended."""
@@ -429,9 +486,10 @@ class ReceiverNode(BaseNode):
         try:
             while self._settling:
                 groups: list[_Group] = []
-                while self._settling:
+                while self._settling and len(groups) < SETTLED_AT_ONCE:
                     group = self._settling.popleft()
-                    if not groups or not groups[-1].joined(group):
+                    # Two transactions, or two outcomes, in turn are two groups.
+                    if not any(one.joined(group) for one in groups[-JOINED_TO:]):
                         groups.append(group)
                 await asyncio.gather(*(self._settle_group(group) for group in groups))
                 self._wanted.set()
@@ -450,7 +508,7 @@ class ReceiverNode(BaseNode):
         except Exception as problem:  # noqa: BLE001 - the client is told
             error = told(problem, self.path)
         if group.parts and group.settled:
-            await group.parts[0].give_back(partial(self._abandon, messages))
+            await group.parts[0].give_back(messages, self._abandon)
         for part in group.parts:
             part.end(error)
         self._answer(group, error)
@@ -464,7 +522,9 @@ class ReceiverNode(BaseNode):
         try:
             entity = await gateway.entity(self.path)
             async with gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver:
-                await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, held, None)
+                for at in range(0, len(held), ABANDONED_AT_ONCE):
+                    some = held[at : at + ABANDONED_AT_ONCE]
+                    await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, some, None)
         except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
             LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(held), error)
 

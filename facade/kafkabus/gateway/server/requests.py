@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._runtime.turns import Pace
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
+from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.amqp.session import Link
@@ -167,6 +167,7 @@ class RequestNode(BaseNode):
         super().__init__(peer, link)
         self._pace = Pace()
         self._under_way: set[asyncio.Task[None]] = set()
+        self._dispensable: set[asyncio.Task[None] | None] = set()
 
     async def open(self) -> None:
         """Accept the link."""
@@ -183,7 +184,11 @@ class RequestNode(BaseNode):
         task.add_done_callback(self._under_way.discard)
 
     async def _take(self, delivery: IncomingDelivery, part: Enlistment | None) -> None:
-        error: AmqpError | None = None
+        task = asyncio.current_task()
+        # Only from here on: of a task that has not begun, nothing would be given back.
+        self._dispensable.add(task)
+        # Of a request that is given up, its transaction must not be committed without it.
+        error: AmqpError | None = AmqpError(CONNECTION_FORCED, "the request was given up, as its connection is lost")
         try:
             async with self.peer.gateway.parsing if delivery.size > LARGE else self.peer.requesting:
                 request = self._request(delivery, part)
@@ -194,12 +199,15 @@ class RequestNode(BaseNode):
         else:
             self.link.session.acknowledge([delivery], within(delivery.state, Accepted()))
             request.reply = self._reply_node(request)
+            if not self.only_tells(request):
+                self._dispensable.discard(task)
             with self.peer.holding_ends() if self.deletes(request) else nullcontext():
                 answer = await self.answer(request)
                 error = answer.error
                 if request.reply is not None:
                     request.reply.send(_encoded(request.properties.get("message_id"), answer), request.deleted)
         finally:
+            self._dispensable.discard(task)
             self.peer.hold(-delivery.size - delivery.overhead)
             if part is not None:
                 part.end(error)
@@ -226,9 +234,21 @@ class RequestNode(BaseNode):
         raise NotImplementedError
 
     async def close(self) -> None:
-        """Wait for the requests that are under way: they may delete messages, which are kept for other clients then."""
+        """Wait for the requests that are under way: they may delete messages, which are kept for other clients then.
+
+        If the client is lost, those end that have not begun, or of which nothing would be left but an answer.
+        """
+        if self.peer.is_lost:
+            for task in self._dispensable:
+                if task is not None:
+                    task.cancel()
         if self._under_way:
             await asyncio.wait(self._under_way)
+
+    def only_tells(self, request: Request) -> bool:
+        """Return whether nothing of a request is left when its client is gone."""
+        del request
+        return False
 
     def deletes(self, request: Request) -> bool:
         """Return whether a request deletes messages that its answer holds: then links end after the answer."""

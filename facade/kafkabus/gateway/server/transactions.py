@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Slots
 from kafkabus.aio import ServiceBusTransaction
 from kafkabus.gateway.amqp.conditions import (
@@ -45,7 +46,7 @@ REMEMBERED: Final = 1_000
 COMMITS_AT_ONCE: Final = 4
 """How many transactions of a client are committed at a time; slow ones would keep those of others waiting."""
 
-GiveBack = Callable[[], Awaitable[None]]
+GiveBack = Callable[[Sequence[ServiceBusReceivedMessage]], Awaitable[None]]
 """Makes messages available again that the client has settled in a transaction that was rolled back."""
 
 
@@ -153,12 +154,17 @@ class Enlistment:
             self._of.leave()
             self._of = None
 
-    async def give_back(self, messages: GiveBack) -> None:
-        """Have messages that the client has settled made available again if the transaction is rolled back, or was."""
+    async def give_back(self, messages: Sequence[ServiceBusReceivedMessage], by: GiveBack) -> None:
+        """Have messages that the client has settled made available again if the transaction is rolled back, or was.
+
+        Args:
+            messages: The messages.
+            by: Makes messages of their link available.
+        """
         if self._of is None or self._of.is_undone:
-            await messages()
+            await by(messages)
         else:
-            self._of.returns.append(messages)
+            self._of.returns[by] += messages
 
 
 class _Transaction:
@@ -171,7 +177,7 @@ class _Transaction:
         under_way: How many operations have joined and not left it.
         is_ending: Whether its discharge has come; no operation joins any more.
         is_undone: Whether it was rolled back.
-        returns: Make messages available again that the client has settled.
+        returns: Messages that the client has settled, by what makes those of a link available again.
         failure: Why it can only be rolled back; None if it can be committed.
         failed: Set once there is a failure.
         size: The bytes that it keeps.
@@ -193,7 +199,7 @@ class _Transaction:
         self.under_way = 0
         self.is_ending = False
         self.is_undone = False
-        self.returns: list[GiveBack] = []
+        self.returns = defaultdict[GiveBack, list[ServiceBusReceivedMessage]](list)
         self.failure: AmqpError | None = None
         self.failed = asyncio.Event()
         self._limits = limits
@@ -290,8 +296,8 @@ class _Transaction:
         self.size = 0
 
     async def _give_back(self) -> None:
-        returns, self.returns = self.returns, []
-        await asyncio.gather(*(give_back() for give_back in returns))
+        returns, self.returns = dict(self.returns), defaultdict(list)
+        await asyncio.gather(*(give_back(messages) for give_back, messages in returns.items()))
 
 
 class _RolledBackError(Exception):

@@ -64,15 +64,24 @@ class Undelivered:
         self._watchers: defaultdict[_Place, set[Callable[[], None]]] = defaultdict(set)
 
     def put(self, deleted: Deleted) -> None:
-        """Keep messages, and tell those that watch the place."""
+        """Keep messages, and tell those that watch the place; or one of those that wait for any session of the entity."""
         if deleted.payloads:
             place = deleted.entity, deleted.session
             self._payloads.setdefault(place, deque()).extend(deleted.payloads)
-            for watcher in list(self._watchers.get(place, ())):
+            watchers = list(self._watchers.get(place, ()))
+            if not watchers and deleted.session is not None:
+                watchers = list(self._watchers.get((deleted.entity, None), ()))[:1]
+            for watcher in watchers:
                 watcher()
 
     def watch(self, entity: str, session: str | None, watcher: Callable[[], None]) -> None:
-        """Call something whenever messages of a place are kept."""
+        """Call something whenever messages of a place are kept.
+
+        Args:
+            entity: The queue or subscription.
+            session: The session; None without one, or for any session of an entity that has some.
+            watcher: The function to call.
+        """
         self._watchers[entity, session].add(watcher)
 
     def unwatch(self, entity: str, session: str | None, watcher: Callable[[], None]) -> None:
@@ -81,6 +90,10 @@ class Undelivered:
         watchers.discard(watcher)
         if not watchers:
             del self._watchers[entity, session]
+
+    def sessions(self, entity: str) -> list[str]:
+        """Return the sessions of an entity of which messages are kept, those that have waited longest first."""
+        return [session for where, session in self._payloads if where == entity and session is not None]
 
     def first(self, entity: str, session: str | None) -> bytes | None:
         """Return the first message that is kept; None if none is kept."""
