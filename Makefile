@@ -31,7 +31,7 @@ demo: $(READY) ## run the demo (LIMIT=n flights, ARGS=...)
 	exec $(BIN)/python -m demo $(if $(LIMIT),--limit $(LIMIT)) $(ARGS)
 
 # More processes than cores: most tests wait, for a clock or a silence. tests/scheduling.py hands out what they run.
-WORKERS ?= 8
+WORKERS ?= 6
 PYTEST = $(BIN)/python -m pytest --numprocesses=$(WORKERS)
 
 MARKS ?= not extended

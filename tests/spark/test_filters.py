@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
+import pytest
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
@@ -76,9 +77,9 @@ def said_by_a_receiver(subject: Subject, text: str) -> int:
 
 
 def test_the_corpus_holds_in_spark(spark: SparkSession) -> None:
-    """The corpus has each production of the grammar and each rule about types."""
+    """The corpus has each production of the grammar and each rule about types. ``make test`` tries each fourth filter."""
     frame = frame_of(spark, [corpus.SUBJECT], corpus.SUBJECT.time_to_live)
-    texts = list(corpus.HOLDS)
+    texts = list(corpus.HOLDS)[SEED % effort(4, 1) :: effort(4, 1)]
     (said,) = said_by_spark(frame, texts, corpus.PARAMETERS)
     wanted = [CODES[corpus.HOLDS[text]] for text in texts]
     assert dict(zip(texts, said, strict=True)) == dict(zip(texts, wanted, strict=True))
@@ -141,6 +142,7 @@ def test_long_bytes_are_equal_in_spark(spark: SparkSession) -> None:
     assert tuple(said) == (True, True)
 
 
+@pytest.mark.extended
 def test_a_filter_may_be_as_deep_in_spark(spark: SparkSession) -> None:
     """It may be as deep as the parser allows."""
     frame = frame_of(spark, [corpus.SUBJECT], None)

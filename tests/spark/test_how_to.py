@@ -19,7 +19,10 @@ PAGES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
 @pytest.mark.parametrize(
     ("page", "queues", "topics"),
-    [("spark.md", ("orders", "payments"), ("alerts",)), ("pipelines.md", ("orders", "trial"), ())],
+    [
+        ("spark.md", ("orders", "payments"), ("alerts",)),
+        pytest.param("pipelines.md", ("orders", "trial"), (), marks=pytest.mark.extended),
+    ],
 )
 def test_a_page_does_what_it_says(
     runtime: RunningNamespace, spark: SparkSession, page: str, queues: tuple[str, ...], topics: tuple[str, ...]

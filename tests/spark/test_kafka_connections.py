@@ -76,7 +76,9 @@ def parts_of(kafka: Guarded, door: str) -> dict[str, str]:
     return sasl | {"KafkaSaslMechanism": door, "KafkaSaslUsername": USER, "KafkaSaslPassword": PASSWORD}
 
 
-@pytest.mark.parametrize("door", ["SCRAM-SHA-512", "certificate", "PKCS#12", "tokens"])
+@pytest.mark.parametrize(
+    "door", ["SCRAM-SHA-512", "certificate", pytest.param("PKCS#12", marks=pytest.mark.extended), "tokens"]
+)
 def test_messages_are_written_and_read(
     spark: SparkSession, untended: str, kafka: Guarded, tmp_path: Path, door: str
 ) -> None:

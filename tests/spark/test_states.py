@@ -106,7 +106,9 @@ def send(
                 receiver.dead_letter_message(one, reason="Test")
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind in {"queue", "sessions"} else pytest.mark.extended) for kind in KINDS]
+)
 def test_messages_have_the_states_that_their_ledgers_give_them(
     spark: SparkSession, untended: str, tend: Callable[[EntityPath], None], kind: str
 ) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -760,9 +761,50 @@ async def test_many_locks_are_renewed_together(client: AmqpClient, monkeypatch: 
     assert answer["expirations"][0] == answer["expirations"][5]
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_many_messages_are_scheduled_in_parts(
+    client: AmqpClient, namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """All of them, or none if a part fails."""
+    parts: list[int] = []
+    schedule = ServiceBusSender._schedule
+
+    async def scheduling(sender: ServiceBusSender, outgoing: Sequence[Any], timeout: float | None = None) -> list[int]:
+        parts.append(len(outgoing))
+        if fails and len(parts) == 3:
+            raise ServiceBusConnectionError("Kafka cannot be reached")
+        return await schedule(sender, outgoing, timeout)
+
+    monkeypatch.setattr(ServiceBusSender, "_schedule", scheduling)
+    monkeypatch.setattr(management, "SCHEDULED_AT_ONCE", 2)
+    when = {Symbol("x-opt-scheduled-enqueue-time"): datetime.now(timezone.utc) + timedelta(hours=1)}
+    entries = [{"message-id": "m", "message": message(str(number), message_annotations=when)} for number in range(5)]
+    status, answer = await operation(client, "schedule-message", {"messages": entries})
+    assert parts == [2, 2, 1]
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        scheduled = administration.get_queue_runtime_properties("q").scheduled_message_count
+    if fails:
+        assert (status, scheduled) == (503, 0)
+    else:
+        assert (status, len(answer["sequence-numbers"]), scheduled) == (200, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "entity"), [("get-message-sessions", "s"), ("enumerate-rules", "t/Subscriptions/all")]
+)
+async def test_one_list_is_made_at_a_time(
+    client: AmqpClient, other: AmqpClient, gateway: Gateway, name: str, entity: str
+) -> None:
+    """Each is of all sessions or rules that there are: many at once would keep others waiting."""
+    async with gateway.listing:
+        asked = [asyncio.create_task(operation(one, name, {}, entity)) for one in (client, other)]
+        await become(lambda: len(gateway.listing._waiters or ()) == 2)
+    assert len({status for status, _ in await asyncio.gather(*asked)}) == 1
+
+
 @pytest.mark.parametrize(
     ("name", "body"),
-    [("renew-lock", {"lock-tokens": Array([uuid.uuid4()])}), ("peek-message", {"message-count": Int(1)})],
+    [("renew-lock", {"lock-tokens": Array([uuid.UUID(int=1)])}), ("peek-message", {"message-count": Int(1)})],
 )
 async def test_a_request_that_only_tells_ends_with_its_client(
     port: int, gateway: Gateway, monkeypatch: pytest.MonkeyPatch, name: str, body: Any

@@ -211,6 +211,21 @@ async def test_kept_messages_of_a_session_that_is_locked_keep_nobody_waiting(
     assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
 
 
+async def test_a_client_that_waits_gets_the_session_of_one_that_is_lost(
+    port: int, client: AmqpClient, completions: Completions
+) -> None:
+    """Its messages are being deleted for the other client then, whose lock of the session ends after that."""
+    for number in range(3):
+        await (await client.sender("s", 50 + number)).send(message(str(number), properties={"group_id": "A"}))
+    async with AmqpClient(port) as gone:
+        (await next_session(gone, 3)).grant(3)
+        await asyncio.wait_for(completions.came.wait(), PATIENCE)
+        asked = asyncio.create_task(next_session(client, 3))
+        gone.abort()
+        completions.may_go.set()
+        assert [one.body for one in await received(await asked, 3)] == [b"0", b"1", b"2"]
+
+
 async def test_a_client_that_goes_while_it_waits_for_a_session_leaves_none_locked(
     gateway: Gateway, client: AmqpClient, port: int
 ) -> None:

@@ -672,6 +672,23 @@ async def test_messages_of_transactions_in_turn_are_settled_together(
     assert len(await received(receiver, 20)) == 20
 
 
+async def test_one_that_cannot_be_given_back_keeps_no_other_one(
+    client: AmqpClient, other: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was completed by its token."""
+    monkeypatch.setattr(receivers, "ABANDONED_AT_ONCE", 1)
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    for number in range(3):
+        await sender.send(message(str(number)))
+    name = await declared(link)
+    came = [await settled_in(client, receiver, name) for _ in range(3)]
+    await operation(client, "peek-message", {"message-count": Int(1)})  # The gateway has settled them by then.
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came[0].tag)]), "disposition-status": "completed"}
+    assert await operation(other, "update-disposition", body) == (200, None)
+    assert await discharged(link, name, fail=True) == Accepted()
+    assert {one.body for one in await received(receiver, 2)} == {one.body for one in came[1:]}
+
+
 async def test_few_groups_of_messages_are_settled_at_a_time(
     client: AmqpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

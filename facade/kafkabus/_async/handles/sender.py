@@ -246,7 +246,7 @@ class ServiceBusSender:
         keyed, keyless = self._choose_partitions(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
-    async def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
+    async def _checked(self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT) -> Entity:
         """Return the entity, which takes these messages as far as is known."""
         entity = await self._context.catalog.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)

@@ -247,7 +247,7 @@ class ServiceBusSender:
         keyed, keyless = self._choose_partitions(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
-    def _checked(self, outgoing: Sequence[Outgoing], seconds: float) -> Entity:
+    def _checked(self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT) -> Entity:
         """Return the entity, which takes these messages as far as is known."""
         entity = self._context.catalog.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)

@@ -118,6 +118,7 @@ class Gateway:
         undelivered: Messages that were received and deleted for clients that were lost then.
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
+        listing: Held while all sessions or rules of an entity are asked for, likewise.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """
@@ -136,6 +137,7 @@ class Gateway:
         self.undelivered = Undelivered()
         self.turns = Turns()
         self.parsing = asyncio.Lock()
+        self.listing = asyncio.Lock()
         self.transaction_room: SharedRoom = SharedRoom(self.settings.transactions.total_bytes)
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))

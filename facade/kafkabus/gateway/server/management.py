@@ -13,7 +13,7 @@ from uuid import UUID
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import MessageLockLostError
+from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.settlement import raise_lost
 from kafkabus._runtime.turns import Pace
@@ -51,6 +51,8 @@ MOST_RECEIVED_BYTES: Final = 16 * 1024 * 1024
 PEEKED_BYTES: Final = 4 * 1024 * 1024
 """How many bytes an answer to a peek has before it ends: fewer messages than were asked for may come at any time."""
 MOST_NUMBERS: Final = 10_000
+SCHEDULED_AT_ONCE: Final = 200
+"""How many messages of a request are scheduled in one go."""
 RENEWED_AT_ONCE: Final = 500
 """How many messages' locks are renewed in one go."""
 MOST_DELETED: Final = 4_000
@@ -404,16 +406,36 @@ class ManagementNode(RequestNode):
         entries = body.get("messages")
         if not isinstance(entries, Sequence) or not entries:
             raise AmqpError(c.ARGUMENT_ERROR, "messages is a list of one or more")
-        outgoing: list[Outgoing] = []
+        outgoing, pace = list[Outgoing](), Pace()
         for entry in entries:
             payload = entry.get("message") if isinstance(entry, Mapping) else None
             if not isinstance(payload, bytes):
                 raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
             outgoing += incoming(payload, 0)
+            await pace.keep()
         if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
             raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
-        numbers = await (await self._sender())._schedule(outgoing)
-        return 200, {"sequence-numbers": Array(numbers)}
+        sender = await self._sender()
+        if len(outgoing) <= SCHEDULED_AT_ONCE:
+            return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
+        async with self.peer.scheduling:
+            return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
+
+    @staticmethod
+    async def _schedule_in_parts(sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
+        """Schedule so many messages at a time: all, or none if those can be cancelled that were stored before an error."""
+        await sender._checked(outgoing)
+        numbers: list[int] = []
+        try:
+            for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
+                numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
+        except ServiceBusError:
+            try:
+                await sender.cancel_scheduled_messages(numbers)
+            except ServiceBusError as error:
+                LOGGER.warning("not_cancelled entity=%s count=%d error=%s", sender.entity_name, len(numbers), error)
+            raise
+        return numbers
 
     async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
@@ -441,7 +463,8 @@ class ManagementNode(RequestNode):
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         if not self._path.is_dead_letter and not (await self.peer.gateway.entity(self._path)).has_sessions:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
+        async with self.peer.gateway.listing:
+            names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
         if not names:
             return NO_CONTENT, None
         return 200, {"skip": Int(skip + len(names)), "sessions-ids": Array(names)}
@@ -471,7 +494,8 @@ class ManagementNode(RequestNode):
         del request
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         listed = self.peer.gateway.administration.list_rules(*self._subscription())
-        rules = [rule async for rule in listed][skip : skip + top]
+        async with self.peer.gateway.listing:
+            rules = [rule async for rule in listed][skip : skip + top]
         if not rules:
             return NO_CONTENT, None
         return 200, {"rules": [{"rule-description": described_rule(rule)} for rule in rules]}

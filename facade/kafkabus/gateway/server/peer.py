@@ -134,6 +134,7 @@ class Peer(asyncio.BufferedProtocol):
         nodes: The nodes of the client's links.
         replies: The nodes that take answers to its requests.
         requesting: Held while a request is read, so that many do not keep other clients waiting.
+        scheduling: Held while a request's many messages are scheduled, likewise.
         claims: The client's permissions.
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
@@ -156,6 +157,7 @@ class Peer(asyncio.BufferedProtocol):
         self.nodes: dict[Link, Node] = {}
         self.replies: Index[Any] = Index()
         self.requesting = asyncio.Lock()
+        self.scheduling = asyncio.Lock()
         self.claims = Claims(gateway.settings.policies, self._check_claims)
         self.transactions = Transactions(
             gateway.client.transaction, gateway.settings.transactions, gateway.transaction_room, self.start

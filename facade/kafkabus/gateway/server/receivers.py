@@ -75,7 +75,7 @@ SETTLED_AT_ONCE: Final = 100
 """How many groups of a link's deliveries are settled at a time; others have their turns in between."""
 JOINED_TO: Final = 4
 """With how many groups that wait deliveries are compared that are to be settled: with those that are settled alike they go."""
-ABANDONED_AT_ONCE: Final = 500
+ABANDONED_AT_ONCE: Final = 100
 """How many messages of a transaction that was rolled back are abandoned in one go."""
 DRAIN_WAIT: Final = 0.15
 """How long messages that are there may take to come, in seconds: a client that gives its credit up waits for so long at most.
@@ -516,17 +516,19 @@ class ReceiverNode(BaseNode):
     async def _abandon(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Make messages available again that the client settled in a transaction that was rolled back."""
         gateway, held = self.peer.gateway, [one for one in messages if not one._settled]
-        if not held or (self.session is not None and not self.link.is_attached):
+        if self.session is not None and not self.link.is_attached:
             # The messages of a session went back with its lock.
             return
-        try:
-            entity = await gateway.entity(self.path)
-            async with gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver:
-                for at in range(0, len(held), ABANDONED_AT_ONCE):
-                    some = held[at : at + ABANDONED_AT_ONCE]
+        for at in range(0, len(held), ABANDONED_AT_ONCE):
+            some = held[at : at + ABANDONED_AT_ONCE]
+            try:
+                entity = await gateway.entity(self.path)
+                async with (
+                    gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
+                ):
                     await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, some, None)
-        except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
-            LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(held), error)
+            except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
+                LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(some), error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         session = self.link.session
@@ -573,14 +575,17 @@ class ReceiverNode(BaseNode):
         """End the link: a session is given up; other messages stay locked as long as their locks last."""
         if self._settler is not None:
             await asyncio.wait([self._settler])
+        undelivered, session_id = self.peer.gateway.undelivered, self._session_id
+        if self._takes:
+            # Before the pump ends: what it deleted and does not send is for others.
+            undelivered.unwatch(self._place, session_id, self._undelivered_came)
         for task in (self._watch, self._pump):
             if task is not None and not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        if self._takes:
-            self.peer.gateway.undelivered.unwatch(self._place, self._session_id, self._undelivered_came)
         if self._receiver is not None:
             await self._receiver.close()
+        undelivered.tell_of_session(self._place, session_id)
 
 
 class _Taken(NamedTuple):

@@ -69,9 +69,15 @@ class Undelivered:
             place = deleted.entity, deleted.session
             self._payloads.setdefault(place, deque()).extend(deleted.payloads)
             watchers = list(self._watchers.get(place, ()))
-            if not watchers and deleted.session is not None:
-                watchers = list(self._watchers.get((deleted.entity, None), ()))[:1]
             for watcher in watchers:
+                watcher()
+            if not watchers:
+                self.tell_of_session(*place)
+
+    def tell_of_session(self, entity: str, session: str | None) -> None:
+        """Tell one of those that wait for any session of an entity, if messages of this one are kept, which may be free now."""
+        if session is not None and (entity, session) in self._payloads:
+            for watcher in list(self._watchers.get((entity, None), ()))[:1]:
                 watcher()
 
     def watch(self, entity: str, session: str | None, watcher: Callable[[], None]) -> None:
