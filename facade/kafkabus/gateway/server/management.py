@@ -463,7 +463,7 @@ class ManagementNode(RequestNode):
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         if not self._path.is_dead_letter and not (await self.peer.gateway.entity(self._path)).has_sessions:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        async with self.peer.gateway.listing:
+        async with self.peer.gateway.listing.slot():
             names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
         if not names:
             return NO_CONTENT, None
@@ -494,7 +494,7 @@ class ManagementNode(RequestNode):
         del request
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         listed = self.peer.gateway.administration.list_rules(*self._subscription())
-        async with self.peer.gateway.listing:
+        async with self.peer.gateway.listing.slot():
             rules = [rule async for rule in listed][skip : skip + top]
         if not rules:
             return NO_CONTENT, None

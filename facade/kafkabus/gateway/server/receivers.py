@@ -233,6 +233,10 @@ class ReceiverNode(BaseNode):
                     return
         finally:
             kept.unwatch(self._place, None, came.set)
+            if came.is_set():
+                # Another one that waits is told in place of this one.
+                for session_id in kept.sessions(self._place):
+                    kept.tell_of_session(self._place, session_id)
 
     async def _watch_session(self, session: ServiceBusSession) -> None:
         """Detach the link when the session's lock has ended."""
