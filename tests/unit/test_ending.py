@@ -34,6 +34,9 @@ asyncio.run(main())
         (["SIGINT", "cut"], 0),
         (["SIGINT", "SIGTERM"], 128 + 15),
         (["cut", "SIGINT", "SIGINT"], 128 + 2),
+        # A terminal that closes sends it to its processes, and so does the shell.
+        (["SIGHUP", "SIGHUP"], 0),
+        (["SIGHUP", "SIGTERM"], 128 + 15),
     ],
 )
 def test_a_second_signal_ends_a_service_at_once(steps: list[str], status: int) -> None:

@@ -8,13 +8,21 @@ import os
 import signal
 import threading
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Signals that ask a service to end: of Ctrl-C, of ``kill``, of a terminal that closes."""
+
+
+def heeded() -> list[signal.Signals]:
+    """Return those of them that the process does not ignore, as ``nohup`` has it ignore SIGHUP."""
+    return [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+
 
 def stop_on_signals(
     logger: logging.Logger, service: str, *, within: float, late: str, lifeline: int | None = None
 ) -> asyncio.Event:
-    """Return an event that the first SIGINT or SIGTERM sets; from then on the process ends, whatever it waits for.
+    """Return an event that the first signal of ``SIGNALS`` sets; from then on the process ends, whatever it waits for.
 
-    A second signal ends the process at once.
+    A second signal ends the process at once, but no SIGHUP does: a terminal that closes may send several.
 
     Args:
         logger: Logs the end.
@@ -39,6 +47,8 @@ def stop_on_signals(
 
     def end(number: int) -> None:
         nonlocal has_come
+        if has_come and number == signal.SIGHUP:
+            return
         if has_come:
             logger.warning(at_once_line, number)
             _end_now(128 + number)
@@ -60,7 +70,7 @@ def stop_on_signals(
         loop.remove_reader(end_of_line)
         begin()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in heeded():
         loop.add_signal_handler(number, end, number)
     if lifeline is not None:
         loop.add_reader(lifeline, cut, lifeline)

@@ -13,6 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
+from kafkabus._runtime.ending import heeded
 from kafkabus.gateway.announcement import Bound
 from kafkabus.gateway.process import END_WITHIN, Ports
 from kafkabus.gateway.server.gateway import GatewaySettings
@@ -88,20 +89,23 @@ class Workers:
         return int(held.getsockname()[1])
 
     def run(self) -> None:
-        """Run the workers until SIGINT or SIGTERM."""
-        for one in (signal.SIGINT, signal.SIGTERM):
+        """Run the workers until a signal."""
+        for one in heeded():
             signal.signal(one, self._stop)
-        for number in range(self._count):
-            self._start(number)
-        LOGGER.info("workers_started count=%d", self._count)
-        while not self._is_stopping:
-            time.sleep(_LOOK_EVERY)
-            for number, (worker, _lifeline) in list(self._workers.items()):
-                if not worker.is_alive() and not self._is_stopping:
-                    LOGGER.error("worker_ended number=%d status=%s", number, worker.exitcode)
-                    time.sleep(RESTART_AFTER)
-                    self._start(number)
-        self._end()
+        try:
+            for number in range(self._count):
+                self._start(number)
+            LOGGER.info("workers_started count=%d", self._count)
+            while not self._is_stopping:
+                time.sleep(_LOOK_EVERY)
+                for number, (worker, _lifeline) in list(self._workers.items()):
+                    if not worker.is_alive() and not self._is_stopping:
+                        LOGGER.error("worker_ended number=%d status=%s", number, worker.exitcode)
+                        time.sleep(RESTART_AFTER)
+                        self._start(number)
+        finally:
+            # Else the interpreter would wait for them without end.
+            self._end()
 
     def _start(self, number: int) -> None:
         connection_string, ports, settings = self._arguments
@@ -120,6 +124,8 @@ class Workers:
         self._workers[number] = (process, ours)
 
     def _stop(self, number: int, _frame: FrameType | None) -> None:
+        if self._is_stopping and number == signal.SIGHUP:
+            return
         if self._is_stopping:
             LOGGER.warning("gateway_ended_at_once signal=%d", number)
             for worker, _lifeline in self._workers.values():

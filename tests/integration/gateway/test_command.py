@@ -190,12 +190,18 @@ def test_several_processes_share_the_port(untended: str, queue: str, tmp_path: P
         assert "at_once" not in log
 
 
-def test_processes_end_with_the_one_that_watches_over_them(untended: str, queue: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["killed", "terminal closed"])
+def test_processes_end_with_the_one_that_watches_over_them(untended: str, queue: str, tmp_path: Path, how: str) -> None:
     """Beside those that are started next, they would go on with keys that were replaced. Three processes take some seconds."""
     with started(untended, tmp_path, "--workers", "2") as gateway:
         until(lambda: gateway.log.read_text().count("gateway_started") == 2, "both listen")
         left = workers(gateway)
-        gateway.process.kill()
+        if how == "killed":
+            gateway.process.kill()
+        else:
+            for _ in range(2):
+                os.killpg(gateway.process.pid, signal.SIGHUP)
+            assert gateway.process.wait(PATIENCE_S) == 0
         _gone, alive = psutil.wait_procs(left, PATIENCE_S)
         assert alive == []
         assert gateway.log.read_text().count("gateway_stopped") == 2

@@ -742,6 +742,21 @@ async def test_messages_are_settled_by_their_tokens_on_any_connection(
         assert await operation(other, name, body) == (410, c.MESSAGE_LOCK_LOST)
 
 
+async def test_changes_keep_their_types_if_others_are_equal(client: AmqpClient) -> None:
+    """Dead letters that are settled together have the properties that each was given: 1.0 is no True."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    for number in range(2):
+        await sender.send(message(str(number)))
+    came = await received(receiver, 2)
+    for one, value in zip(came, (True, 1.0), strict=True):
+        changed = Rejected(ErrorCondition(c.DEAD_LETTER, info={Symbol("more"): value}))
+        client.say(Disposition(True, one.number, one.number, True, changed))
+    dead = await received(await client.receiver("q/$DeadLetterQueue", 9), 2)
+    found = {one.body: one.sections.application_properties["more"] for one in dead}
+    assert (found[came[0].body], found[came[1].body]) == (True, 1.0)
+    assert [type(found[one.body]) for one in came] == [bool, float]
+
+
 async def test_many_locks_are_renewed_together(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many at a time, in the order of the tokens, each once."""
     renewals: list[int] = []
@@ -874,12 +889,13 @@ def _number_of(payload: bytes) -> int:
 
 
 async def test_messages_are_scheduled_and_cancelled(client: AmqpClient) -> None:
-    """Their numbers cancel them, once; one that lacks its time is refused."""
+    """Their numbers cancel them, once, however often a request says them; one that lacks its time is refused."""
     when = {Symbol("x-opt-scheduled-enqueue-time"): datetime.now(timezone.utc) + timedelta(hours=1)}
     entries = [{"message-id": "m", "message": message(str(n), message_annotations=when)} for n in range(2)]
     status, body = await operation(client, "schedule-message", {"messages": entries})
     assert (status, type(body["sequence-numbers"]), len(body["sequence-numbers"])) == (200, Array, 2)
-    assert await operation(client, "cancel-scheduled-message", body) == (200, None)
+    twice = {"sequence-numbers": Array([*body["sequence-numbers"], *body["sequence-numbers"]])}
+    assert await operation(client, "cancel-scheduled-message", twice) == (200, None)
     assert await operation(client, "cancel-scheduled-message", body) == (404, c.MESSAGE_NOT_FOUND)
     refused = {"messages": [{"message-id": "m", "message": message()}]}
     assert await operation(client, "schedule-message", refused) == (400, c.ARGUMENT_ERROR)

@@ -209,7 +209,8 @@ class ServiceBusSender:
         self._check_open()
         warn_unsupported(unsupported)
         _check_timeout(timeout)
-        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        # One that is said twice is cancelled once.
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(dict.fromkeys(sequence_numbers))
         if not numbers:
             return
         entity = await self._context.catalog.entity(self._path)

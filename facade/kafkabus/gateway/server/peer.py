@@ -17,7 +17,7 @@ from typing_extensions import override
 
 from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus._runtime.networks import network_of
-from kafkabus._runtime.turns import Slots
+from kafkabus._runtime.turns import Pace, Slots
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
     MESSAGE_LOCK_LOST,
@@ -763,8 +763,10 @@ class Peer(asyncio.BufferedProtocol):
     async def _let_go(self) -> None:
         """Let go of everything that the connection had."""
         try:
+            pace = Pace()
             for link in [*self._opening, *self.nodes]:
                 self._end_node(link)
+                await pace.keep()
             while self._closing:
                 await asyncio.wait(self._closing)
             self.claims.close()

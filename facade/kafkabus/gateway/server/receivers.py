@@ -39,6 +39,7 @@ from kafkabus.gateway.amqp.conditions import TIMEOUT as TIMED_OUT
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import (
     SETTLED,
+    Composite,
     Rejected,
     error_of,
     fields_of,
@@ -623,6 +624,9 @@ class _Group:
     def joined(self, other: _Group) -> bool:
         """Add the deliveries of another group if they are settled alike; return whether they are."""
         if self.settled != other.settled or type(other.state) is not type(self.state) or other.state != self.state:
+            return False
+        if isinstance(self.state, Composite) and self.state.encoded() != other.state.encoded():
+            # Values of two types may be equal.
             return False
         if any(part.is_refused for part in (*self.parts, *other.parts)):
             # One came after the end of its transaction, the other before.
