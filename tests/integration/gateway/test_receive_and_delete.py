@@ -14,7 +14,7 @@ from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
-from kafkabus.gateway.server import management
+from kafkabus.gateway.server import management, receivers
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.receivers import TIMEOUT
@@ -209,6 +209,21 @@ async def test_kept_messages_of_a_session_that_is_locked_keep_nobody_waiting(
     assert caught.value.condition == c.TIMEOUT
     await holder.detach()
     assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
+
+
+async def test_locked_sessions_of_which_messages_are_kept_hide_no_free_one(
+    gateway: Gateway, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client tries the next ones when it asks again."""
+    monkeypatch.setattr(receivers, "KEPT_TRIED", 1)
+    for session in ("A", "B"):
+        await keep_of_session(gateway, session, b"kept")
+    await client.receiver("s", 3, filters={SESSION_FILTER: "A"})
+    with pytest.raises(LinkError):
+        await next_session(client, 4, seconds=0.2)
+    link = await next_session(client, 5)
+    assert link.answer is not None
+    assert link.answer.source.filter == {SESSION_FILTER: "B"}
 
 
 async def test_a_client_that_waits_gets_the_session_of_one_that_is_lost(

@@ -672,6 +672,23 @@ async def test_messages_of_transactions_in_turn_are_settled_together(
     assert len(await received(receiver, 20)) == 20
 
 
+async def test_nothing_of_a_transaction_that_was_rolled_back_is_in_a_dead_letter(client: AmqpClient) -> None:
+    """It was the message's last delivery, and the transaction would have dead-lettered it with another property."""
+    sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
+    await sender.send(message("x", application_properties={"more": "original"}))
+    for _ in range(2):
+        (came,) = await received(receiver)
+        await receiver.settle(came, state=Modified(delivery_failed=True))
+    name = await declared(link)
+    (came,) = await received(receiver)
+    dead = Rejected(ErrorCondition(c.DEAD_LETTER, info={Symbol("more"): "changed"}))
+    client.say(Disposition(True, came.number, came.number, True, TransactionalState(name, dead)))
+    assert await discharged(link, name, fail=True) == Accepted()
+    (letter,) = await received(await client.receiver("q/$DeadLetterQueue", 9))
+    properties = letter.sections.application_properties
+    assert (properties["more"], properties["DeadLetterReason"]) == ("original", "MaxDeliveryCountExceeded")
+
+
 async def test_one_that_cannot_be_given_back_keeps_no_other_one(
     client: AmqpClient, other: AmqpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from uuid import UUID
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
-from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
+from kafkabus._core.exceptions import MessageLockLostError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.settlement import raise_lost
 from kafkabus._runtime.turns import Pace
@@ -418,24 +418,14 @@ class ManagementNode(RequestNode):
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
             return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
-        async with self.peer.scheduling:
-            return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
-
-    @staticmethod
-    async def _schedule_in_parts(sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
-        """Schedule so many messages at a time: all, or none if those can be cancelled that were stored before an error."""
+        # Before some are stored.
         await sender._checked(outgoing)
         numbers: list[int] = []
-        try:
+        async with self.peer.scheduling:
             for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
+                # If a part fails, those before stay, as of a batch: cancelled ones, sent again, would be duplicates.
                 numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
-        except ServiceBusError:
-            try:
-                await sender.cancel_scheduled_messages(numbers)
-            except ServiceBusError as error:
-                LOGGER.warning("not_cancelled entity=%s count=%d error=%s", sender.entity_name, len(numbers), error)
-            raise
-        return numbers
+        return 200, {"sequence-numbers": Array(numbers)}
 
     async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request

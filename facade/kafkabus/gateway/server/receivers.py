@@ -221,6 +221,7 @@ class ReceiverNode(BaseNode):
                     with suppress(SessionCannotBeLockedError, OperationTimeoutError):
                         await self._open_receiver(session_id, KEPT_WAIT)
                         return
+                    kept.put_last(self._place, session_id)
                 opening = asyncio.ensure_future(self._open_receiver(None, max(KEPT_WAIT, until - loop.time())))
                 coming = asyncio.ensure_future(came.wait())
                 try:
@@ -525,7 +526,8 @@ class ReceiverNode(BaseNode):
             # The messages of a session went back with its lock.
             return
         for at in range(0, len(held), ABANDONED_AT_ONCE):
-            some = held[at : at + ABANDONED_AT_ONCE]
+            # A copy has nothing of the changes that the transaction would have made.
+            some = [discard_body(one) for one in held[at : at + ABANDONED_AT_ONCE]]
             try:
                 entity = await gateway.entity(self.path)
                 async with (

@@ -98,8 +98,14 @@ class Undelivered:
             del self._watchers[entity, session]
 
     def sessions(self, entity: str) -> list[str]:
-        """Return the sessions of an entity of which messages are kept, those that have waited longest first."""
+        """Return the sessions of an entity of which messages are kept."""
         return [session for where, session in self._payloads if where == entity and session is not None]
+
+    def put_last(self, entity: str, session: str) -> None:
+        """Have a session be the last of those of which messages are kept: it is locked, and the others go first."""
+        kept = self._payloads.pop((entity, session), None)
+        if kept is not None:
+            self._payloads[entity, session] = kept
 
     def first(self, entity: str, session: str | None) -> bytes | None:
         """Return the first message that is kept; None if none is kept."""
