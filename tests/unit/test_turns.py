@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kafkabus._runtime import turns
-from kafkabus._runtime.turns import Pace, Slots, Turns
+from kafkabus._runtime.turns import FairLock, Pace, Slots, Turns
 
 
 class Client:
@@ -205,3 +205,74 @@ async def test_work_may_do_without_a_slot() -> None:
     free.set()
     await first
     assert slots._free == 1
+
+
+# Locks.
+
+
+async def holding(lock: FairLock, client: str, order: list[str], free: asyncio.Event) -> None:
+    """Have the lock for a client, note that, and wait."""
+    async with lock.turn(client):
+        order.append(client)
+        await free.wait()
+
+
+async def test_clients_have_a_lock_in_turn() -> None:
+    """One that has much waiting keeps no other one waiting. Work that was cancelled has no turn, or gives it up."""
+    lock, order, free = FairLock(), list[str](), asyncio.Event()
+    tasks = [asyncio.create_task(holding(lock, client, order, free)) for client in "aaaaabcb"]
+    await asyncio.sleep(0)
+    assert (order, lock.waiting) == (["a"], 7)
+    tasks[1].cancel()
+    tasks[0].cancel()
+    await asyncio.sleep(0)
+    # It got the lock from the first one.
+    tasks[5].cancel()
+    free.set()
+    await asyncio.wait(tasks)
+    assert (order, lock.waiting) == (["a", "c", "a", "b", "a", "a"], 0)
+    await asyncio.wait_for(holding(lock, "d", order, free), 30)
+
+
+async def test_long_work_gives_a_lock_back() -> None:
+    """If it waits for something, after a while; else whenever it has taken as long as a turn."""
+    lock, order = FairLock(0.01), list[str]()
+    first = asyncio.create_task(holding(lock, "a", order, asyncio.Event()))
+    await asyncio.wait_for(holding(lock, "b", order, _set()), 30)
+    first.cancel()
+    await asyncio.wait([first])
+    assert order == ["a", "b"]
+
+    async def long() -> None:
+        async with lock.turn("long") as turn:
+            while "short" not in order:
+                await turn.keep()
+                order.append("long")
+
+    work = asyncio.create_task(long())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(holding(lock, "short", order, _set()), 30)
+    await asyncio.wait_for(work, 30)
+    assert lock.waiting == 0
+
+
+async def test_work_that_has_begun_goes_before_the_clients_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else all of it would end at the same time. Other clients have their turns in between."""
+    monkeypatch.setattr(turns, "TURN", 0.0)
+    lock, order = FairLock(), list[str]()
+
+    async def steps(client: str, name: str) -> None:
+        async with lock.turn(client) as turn:
+            for _ in range(4):
+                order.append(name)
+                await turn.keep()
+
+    await asyncio.gather(steps("a", "1"), steps("a", "2"), steps("b", "3"))
+    assert [name for name in order if name != "3"] == ["1"] * 4 + ["2"] * 4
+    assert order.index("3") < order.index("2")
+
+
+def _set() -> asyncio.Event:
+    event = asyncio.Event()
+    event.set()
+    return event

@@ -110,6 +110,121 @@ class Slots:
         self._free += 1
 
 
+class FairLock:
+    """Held by one client at a time for work that keeps the event loop busy.
+
+    Clients have it in turn, however much each has waiting; of one client, the work that came first goes first, to its end.
+
+    Args:
+        held_for: How long work keeps the lock if it waits for something, in seconds; None: until it ends.
+    """
+
+    def __init__(self, held_for: float | None = None) -> None:
+        self._held_for = held_for
+        self._is_held = False
+        self._holder: object = None
+        self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
+
+    @property
+    def waiting(self) -> int:
+        """How much work waits."""
+        return sum(map(len, self._waiting.values()))
+
+    @asynccontextmanager
+    async def turn(self, client: object) -> AsyncGenerator[FairTurn]:
+        """Do the block's work for a client in its turn."""
+        turn = FairTurn(self, client)
+        await turn.begin()
+        alarm = None
+        if self._held_for is not None:
+            alarm = asyncio.get_running_loop().call_later(self._held_for, turn.end)
+        try:
+            yield turn
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+            turn.end()
+
+    async def take(self, client: object) -> None:
+        """Wait for the client's turn, and take the lock."""
+        if not self._is_held:
+            self._is_held, self._holder = True, client
+            return
+        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(came)
+        await self._until(came)
+
+    async def pass_on(self, client: object) -> None:
+        """Let the other clients that wait have their turns, then take the lock again, before what else of the client waits."""
+        came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).appendleft(came)
+        self.give_back()
+        await self._until(came)
+
+    async def _until(self, came: asyncio.Future[None]) -> None:
+        try:
+            await came
+        except asyncio.CancelledError:
+            if not came.cancelled():
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Give the lock to the next client that waits; the holder's next work waits behind all other clients."""
+        if self._holder in self._waiting:
+            self._waiting[self._holder] = self._waiting.pop(self._holder)
+        while self._waiting:
+            client, line = next(iter(self._waiting.items()))
+            came = line.popleft()
+            if not line:
+                del self._waiting[client]
+            # Work that was cancelled meanwhile is passed over.
+            if not came.done():
+                self._holder = client
+                came.set_result(None)
+                return
+        self._is_held, self._holder = False, None
+
+
+class FairTurn:
+    """A client's turn of a ``FairLock``.
+
+    Args:
+        lock: The lock.
+        client: The client.
+    """
+
+    def __init__(self, lock: FairLock, client: object) -> None:
+        self._lock = lock
+        self._client = client
+        self._has_lock = False
+        self._time = asyncio.get_running_loop().time
+        self._until = 0.0
+
+    async def begin(self) -> None:
+        """Wait for the lock."""
+        await self._lock.take(self._client)
+        self._has_lock = True
+        self._until = self._time() + TURN
+
+    def end(self) -> None:
+        """Give the lock back, if that was not done before."""
+        if self._has_lock:
+            self._has_lock = False
+            self._lock.give_back()
+
+    async def keep(self) -> None:
+        """Let others have their turn if it is time: other clients that wait for the lock, and everything else."""
+        if self._time() < self._until:
+            return
+        await asyncio.sleep(0)
+        if self._has_lock:
+            self._has_lock = False
+            await self._lock.pass_on(self._client)
+            self._has_lock = True
+        self._until = self._time() + TURN
+
+
 class Reader(Protocol):
     """A client whose frames are looked at."""
 

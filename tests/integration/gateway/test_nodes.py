@@ -17,7 +17,7 @@ from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus._core.message import ServiceBusMessageBatch
 from kafkabus._core.settlement import SettlementBatch
-from kafkabus._runtime.turns import Slots
+from kafkabus._runtime.turns import FairLock
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.events import Limits
@@ -812,10 +812,10 @@ async def test_one_list_is_made_at_a_time(
     client: AmqpClient, other: AmqpClient, gateway: Gateway, name: str, entity: str
 ) -> None:
     """Each is of all sessions or rules that there are: many at once would keep others waiting."""
-    gateway.listing = Slots(1)
-    async with gateway.listing.slot():
+    gateway.listing = FairLock()
+    async with gateway.listing.turn("a third one"):
         asked = [asyncio.create_task(operation(one, name, {}, entity)) for one in (client, other)]
-        await become(lambda: len(gateway.listing._waiting) == 2)
+        await become(lambda: gateway.listing.waiting == 2)
     assert len({status for status, _ in await asyncio.gather(*asked)}) == 1
 
 

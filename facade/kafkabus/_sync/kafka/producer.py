@@ -53,6 +53,8 @@ class OutgoingRecord(NamedTuple):
         return next((value.decode() for name, value in self.headers if name == MESSAGE_ID and value), "(no id)")
 
 
+PRODUCED_AT_ONCE = 500
+"""After how many records of a send other tasks have their turns."""
 TOPIC_APPEARS_WITHIN = 5.0
 """For how long, in seconds, a producer looks for a topic that Kafka's client does not know."""
 
@@ -122,11 +124,13 @@ class RecordProducer:
         began = time.monotonic()
         deadline = began + timeout
         reports = DeliveryReports(len(records), keep_offsets=keep_offsets)
-        produce, acknowledge = self._producer.produce, reports.acknowledge
+        produce = self._producer.produce
         for at, record in enumerate(records):
             partition, key, value, headers, _ = record
-            if keep_offsets:
-                acknowledge = partial(reports.acknowledge, position=at)
+            if at % PRODUCED_AT_ONCE == PRODUCED_AT_ONCE - 1:
+                # Other tasks have their turns.
+                sleep(0)
+            acknowledge = partial(reports.acknowledge, position=at) if keep_offsets else reports.acknowledge
             while True:
                 try:
                     produce(topic, value, key, partition, acknowledge, None, 0, headers)  # type: ignore[arg-type]  # list is invariant

@@ -18,7 +18,7 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusReceiveMode, ServiceBusSubQueue
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus._runtime.turns import Slots, Turns
+from kafkabus._runtime.turns import FairLock, Turns
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.gateway.amqp.conditions import DETACH_FORCED, NOT_ALLOWED, AmqpError
@@ -45,6 +45,8 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
+STORING_HELD = 10.0
+"""After how long, in seconds, those of the next client begin in any case: a partition may have no leader."""
 LISTING_HELD = 0.5
 """After how long, in seconds, a list that waits for something lets the next one begin."""
 HANDSHAKE_WITHIN = 10.0
@@ -120,7 +122,8 @@ class Gateway:
         undelivered: Messages that were received and deleted for clients that were lost then.
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
-        listing: Taken while all sessions or rules of an entity are asked for, likewise.
+        storing: Held while many messages of a client are stored: more would fill the line to Kafka, which all clients share.
+        listing: Held while all sessions or rules of an entity are asked for, likewise.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """
@@ -138,8 +141,9 @@ class Gateway:
         self.tally = Tally()
         self.undelivered = Undelivered()
         self.turns = Turns()
-        self.parsing = asyncio.Lock()
-        self.listing = Slots(1, LISTING_HELD)
+        self.parsing = FairLock()
+        self.storing = FairLock(STORING_HELD)
+        self.listing = FairLock(LISTING_HELD)
         self.transaction_room: SharedRoom = SharedRoom(self.settings.transactions.total_bytes)
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))

@@ -418,13 +418,20 @@ class ManagementNode(RequestNode):
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
             return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
-        # Before some are stored.
-        await sender._checked(outgoing)
         numbers: list[int] = []
         async with self.peer.scheduling:
+            # Before some are stored.
+            entity = await sender._checked(outgoing)
             for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
+                if self.peer.is_lost:
+                    raise AmqpError(c.CONNECTION_FORCED, "the connection is lost, and more requests may wait")
                 # If a part fails, those before stay, as of a batch: cancelled ones, sent again, would be duplicates.
                 numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
+            if (await sender._checked(())).generation != entity.generation:
+                raise AmqpError(
+                    c.NOT_FOUND,
+                    f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
+                )
         return 200, {"sequence-numbers": Array(numbers)}
 
     async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
@@ -453,7 +460,7 @@ class ManagementNode(RequestNode):
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         if not self._path.is_dead_letter and not (await self.peer.gateway.entity(self._path)).has_sessions:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        async with self.peer.gateway.listing.slot():
+        async with self.peer.gateway.listing.turn(self.peer):
             names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
         if not names:
             return NO_CONTENT, None
@@ -484,7 +491,7 @@ class ManagementNode(RequestNode):
         del request
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         listed = self.peer.gateway.administration.list_rules(*self._subscription())
-        async with self.peer.gateway.listing.slot():
+        async with self.peer.gateway.listing.turn(self.peer):
             rules = [rule async for rule in listed][skip : skip + top]
         if not rules:
             return NO_CONTENT, None

@@ -190,7 +190,8 @@ class RequestNode(BaseNode):
         # Of a request that is given up, its transaction must not be committed without it.
         error: AmqpError | None = AmqpError(CONNECTION_FORCED, "the request was given up, as its connection is lost")
         try:
-            async with self.peer.gateway.parsing if delivery.size > LARGE else self.peer.requesting:
+            large = delivery.size > LARGE
+            async with self.peer.gateway.parsing.turn(self.peer) if large else self.peer.requesting:
                 request = self._request(delivery, part)
                 await self._pace.keep()
         except AmqpError as problem:

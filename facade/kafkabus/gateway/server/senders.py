@@ -43,6 +43,8 @@ BATCH_LIMIT: Final = Symbol("com.microsoft:max-message-batch-size")
 SEND_VIA: Final = Symbol("com.microsoft:transfer-destination-address")
 """The property of a link whose messages are to go on to another entity, which it names."""
 
+STORED_AT_ONCE: Final = 500
+"""How many messages of a client are stored beside those of others; more begin in their turn."""
 MESSAGE_BYTES: Final = 1_500
 """About how many bytes a transaction keeps for a message of a batch beside those that came."""
 NOTHING_STORED: Final = (
@@ -192,10 +194,11 @@ class SenderNode(BaseNode):
                 MESSAGE_SIZE_EXCEEDED, f"a message of {delivery.size} bytes: {self._path} takes {self._most}"
             )
         messages: list[Outgoing] = []
-        async with self.peer.gateway.parsing if delivery.size > LARGE else nullcontext():
+        large = delivery.size > LARGE
+        async with self.peer.gateway.parsing.turn(self.peer) if large else nullcontext(pace) as turn:
             for message in incoming(delivery.payload, delivery.message_format):
                 messages.append(message)
-                await pace.keep()
+                await turn.keep()
         return messages
 
     @property
@@ -209,8 +212,10 @@ class SenderNode(BaseNode):
         batch = ServiceBusMessageBatch._of([message for one in arrivals for message in one.messages])
         part = arrivals[0].part
         try:
-            transaction = None if part is None else part.transaction
-            await self._open_sender.send_messages(batch, transaction=transaction)
+            many = len(batch) > STORED_AT_ONCE
+            async with self.peer.gateway.storing.turn(self.peer) if many else nullcontext():
+                transaction = None if part is None else part.transaction
+                await self._open_sender.send_messages(batch, transaction=transaction)
         except Exception as error:  # noqa: BLE001 - the client is told
             unstored = error._unstored if isinstance(error, ServiceBusError) else None
             return _Refused(told(error, self._path), not isinstance(error, NOTHING_STORED), unstored)
