@@ -562,7 +562,7 @@ async def test_each_session_goes_to_one_of_many_links_that_wait(
         await sender.send(message(properties={"group_id": f"session-{number}"}))
         assert session_of(await asyncio.wait_for(links[number], PATIENCE)) == f"session-{number}"
         delays.append(time.monotonic() - began)
-    assert sorted(delays)[10] < 0.25
+    assert sorted(delays)[10] < 0.8
     client.say(Detach(220, closed=True))
     for number in range(20, 199):
         await sender.send(message(properties={"group_id": f"session-{number}"}))

@@ -732,7 +732,7 @@ async def test_few_groups_of_messages_are_settled_at_a_time(
         )
     )
     assert outcomes == [[Rejected()]] * 12
-    assert most == 3
+    assert most <= 3
 
 
 async def test_messages_of_a_session_come_again_in_their_order(client: AmqpClient) -> None:
