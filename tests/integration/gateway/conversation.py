@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kafkabus import ServiceBusMessageState
 from kafkabus._core.entity import Entity
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.performatives import Composite, Declare, Declared, Discharge
@@ -19,7 +20,6 @@ from kafkabus_mapping.names import EntityPath
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link
 
 MANAGEMENT = "/$management"
-DEFERRED = 1
 
 
 def message(body: bytes | str = b"x", **sections: Any) -> bytes:
@@ -66,7 +66,7 @@ async def left(client: AmqpClient, entity: str = "q", *, deferred: bool = True) 
             sections = decode_sections(one["message"])
             annotations = sections.message_annotations
             number = annotations["x-opt-sequence-number"] + 1
-            if deferred or annotations["x-opt-message-state"] != DEFERRED:
+            if deferred or annotations["x-opt-message-state"] != ServiceBusMessageState.DEFERRED:
                 bodies.append(b"".join(sections.data))
 
 

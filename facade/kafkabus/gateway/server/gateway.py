@@ -123,7 +123,7 @@ class Gateway:
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
         storing: Held while many messages of a client are stored: more would fill the line to Kafka, which all clients share.
-        listing: Held while all sessions or rules of an entity are asked for, likewise.
+        listing: Held while all sessions or rules of an entity are asked for: many lists would keep others waiting.
         incoming: Memory for what a socket gives; all peers share it, as each takes its bytes before the next one reads.
         is_closing: Whether it was closed.
     """

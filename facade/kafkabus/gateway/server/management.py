@@ -391,7 +391,13 @@ class ManagementNode(RequestNode):
             raise AmqpError(
                 c.ARGUMENT_ERROR, f"session-id is {wanted!r:.60}: {self._path} has no sessions, so leave it out"
             )
-        return self._session(request, body)._lock if entity.has_sessions else None
+        if not entity.has_sessions:
+            return None
+        session = self._session(request, body)
+        if session._lock is None:
+            # Without a lock, the messages of all sessions would be deleted.
+            raise AmqpError(c.SESSION_LOCK_LOST, f"{session} is not locked")
+        return session._lock
 
     # Scheduled messages.
 

@@ -134,7 +134,7 @@ class Peer(asyncio.BufferedProtocol):
         nodes: The nodes of the client's links.
         replies: The nodes that take answers to its requests.
         requesting: Held while a request is read, so that many do not keep other clients waiting.
-        scheduling: Held while a request's many messages are scheduled, likewise.
+        scheduling: Held while a request's many messages are scheduled, for the same reason.
         claims: The client's permissions.
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.

@@ -584,7 +584,7 @@ class ReceiverNode(BaseNode):
             await asyncio.wait([self._settler])
         undelivered, session_id = self.peer.gateway.undelivered, self._session_id
         if self._takes:
-            # Before the pump ends: what it deleted and does not send is for others.
+            # Before the pump ends: messages that it deleted and does not send are for other clients.
             undelivered.unwatch(self._place, session_id, self._undelivered_came)
         for task in (self._watch, self._pump):
             if task is not None and not task.done():

@@ -177,7 +177,7 @@ class _Transaction:
         under_way: How many operations have joined and not left it.
         is_ending: Whether its discharge has come; no operation joins any more.
         is_undone: Whether it was rolled back.
-        returns: Messages that the client has settled, by what makes those of a link available again.
+        returns: Messages that the client has settled, by the function that makes those of a link available again.
         failure: Why it can only be rolled back; None if it can be committed.
         failed: Set once there is a failure.
         size: The bytes that it keeps.
