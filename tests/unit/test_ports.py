@@ -23,3 +23,10 @@ def test_a_port_is_reserved_once() -> None:
     again = ReservedPort(port)
     again.release()
     assert again.number == port
+
+
+def test_no_runtime_chooses_a_port_of_the_tests() -> None:
+    """A test gives its server a port after it was found free: what chooses one by itself meanwhile gets another."""
+    chosen = ReservedPort()
+    chosen.release()
+    assert max(free_ports(20)) < 20_000 <= chosen.number
