@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from socket import SO_SNDBUF, SOL_SOCKET
+from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ import pytest
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Source, Target, Transfer
 from kafkabus.gateway.claims import Policies, Policy, Right, UnauthorizedError
-from kafkabus.gateway.server import management, requests
+from kafkabus.gateway.server import management, receivers, requests
 from kafkabus.gateway.server import peer as peers
 from kafkabus.gateway.server.claims import Claims
 from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
@@ -21,7 +21,7 @@ from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sec
 from kafkabus_mapping.amqp.types import Int, Symbol
 from kafkabus_mapping.secret import Secret
 from tests.amqp_client import AmqpClient, Link, LinkError, put_token
-from tests.integration.gateway.conversation import become, message, operation
+from tests.integration.gateway.conversation import become, message, operation, received
 from tests.signatures import signature
 
 KEY = "a-key-of-a-test"
@@ -98,6 +98,58 @@ async def test_a_client_that_does_not_read_is_not_read(
         assert gateway.budget.bytes == 0
         client.abort()
         client.closed = LinkError("the test has cut it off")
+
+
+async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
+    namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its many links give back what they claimed and cannot send; what waits for it counts."""
+    monkeypatch.setattr(receivers, "CARRIED_BYTES", 1_000_000)
+    async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
+        sender = await client.sender("q", 50)
+        for number in range(60):
+            await sender.send(message(b"%d".ljust(200_000) % number))
+        async with AmqpClient(port) as stuck:
+            links = [await stuck.receiver("q", handle) for handle in range(1, 11)]
+            [peer] = [one for one in gateway.peers if len(one.nodes) == len(links)]
+            assert peer._transport is not None
+            for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
+                transport.get_extra_info("socket").setsockopt(SOL_SOCKET, which, 20_000)
+            stuck.pause_reading()
+            for link in links:
+                link.grant(100)
+            await become(lambda: peer.carried_bytes > 0 and not peer.can_write.is_set())
+            honest = await client.receiver("q", 60)
+            honest.grant(100)
+            # Without the bound, each of the links keeps as many as it claimed.
+            assert len({bytes(one.body[:2]) for one in await received(honest, 40)}) == 40
+            assert peer.carried_bytes <= 1_000_000
+            assert gateway.budget.bytes >= peer.carried_bytes
+            stuck.abort()
+            await stuck.until(lambda: False)
+        await become(lambda: len(gateway.peers) == 1)
+        assert peer.carried_bytes == 0
+
+
+async def test_copies_that_wait_for_a_client_count(namespace: InMemoryNamespace) -> None:
+    """A link that copies looks at some messages ahead, which the client's window may leave no room for."""
+    async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
+        sender = await client.sender("q", 50)
+        for _ in range(6):
+            await sender.send(message(PIECE[:40_000]))
+        narrow = AmqpClient(port)
+        narrow.window = 2
+        async with narrow:
+            source = Source("q", distribution_mode="copy")
+            for handle in range(1, 7):
+                (await narrow.attach(handle, receives=True, source=source, target=Target("here"))).grant(9)
+            [peer] = [one for one in gateway.peers if len(one.nodes) == 6]
+            await become(lambda: peer.carried_bytes >= 40_000)
+            assert gateway.budget.bytes >= peer.carried_bytes
+            narrow.abort()
+            await narrow.until(lambda: False)
+        await become(lambda: peer not in gateway.peers)
+        assert peer.carried_bytes == 0
 
 
 async def test_messages_that_do_not_end_are_bounded_over_connections(namespace: InMemoryNamespace) -> None:

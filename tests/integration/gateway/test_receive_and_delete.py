@@ -214,16 +214,18 @@ async def test_kept_messages_of_a_session_that_is_locked_keep_nobody_waiting(
 async def test_locked_sessions_of_which_messages_are_kept_hide_no_free_one(
     gateway: Gateway, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A client tries the next ones when it asks again."""
+    """A client tries all of them, and waits for another one no longer than it asked for."""
     monkeypatch.setattr(receivers, "KEPT_TRIED", 1)
-    for session in ("A", "B"):
+    for session in ("A", "B", "C"):
         await keep_of_session(gateway, session, b"kept")
-    await client.receiver("s", 3, filters={SESSION_FILTER: "A"})
-    with pytest.raises(LinkError):
-        await next_session(client, 4, seconds=0.2)
+    for handle, session in ((3, "A"), (4, "B")):
+        await client.receiver("s", handle, filters={SESSION_FILTER: session})
     link = await next_session(client, 5)
     assert link.answer is not None
-    assert link.answer.source.filter == {SESSION_FILTER: "B"}
+    assert link.answer.source.filter == {SESSION_FILTER: "C"}
+    with pytest.raises(LinkError) as caught:
+        await next_session(client, 6, seconds=0.2)
+    assert caught.value.condition == c.TIMEOUT
 
 
 async def test_a_client_that_waits_gets_the_session_of_one_that_is_lost(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections import deque
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import OutgoingDelivery
@@ -97,7 +99,9 @@ class BrowserNode(BaseNode):
             while link.is_attached:
                 self._wanted.clear()
                 if self._is_ready and not self._ahead:
-                    self._ahead.extend(await self._next())
+                    messages = await self._next()
+                    self._ahead.extend(messages)
+                    self.peer.carry(_size_of(messages))
                 if await self._send_ahead():
                     wait = FIRST_WAIT
                     continue
@@ -115,11 +119,13 @@ class BrowserNode(BaseNode):
         """Send the messages that were looked at, as far as the client still takes them; return whether it took any."""
         link, count, pace = self.link, len(self._ahead), Pace()
         while self._ahead and link.is_attached and self._is_ready:
-            payload = stored(self._ahead.popleft())
+            message = self._ahead.popleft()
+            payload = stored(message)
+            self.peer.carry(-_size_of([message]))
             link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
             self.peer.note_sent(len(payload))
             await pace.keep()
-        await self.peer.until_writable()
+        await self.peer.until_its_turn()
         return len(self._ahead) < count
 
     @property
@@ -156,3 +162,9 @@ class BrowserNode(BaseNode):
         if self._pump is not None and not self._pump.done():
             self._pump.cancel()
             await asyncio.wait([self._pump])
+        self.peer.carry(-_size_of(self._ahead))
+        self._ahead.clear()
+
+
+def _size_of(messages: Iterable[ServiceBusReceivedMessage]) -> int:
+    return sum(size_of(one._record) for one in messages)

@@ -424,21 +424,39 @@ class ManagementNode(RequestNode):
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
             return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
-        numbers: list[int] = []
         async with self.peer.scheduling:
-            # Before some are stored.
-            entity = await sender._checked(outgoing)
+            return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
+
+    async def _schedule_in_parts(self, sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
+        """Schedule many messages; if a part fails, those before stay: cancelled ones would be duplicates if sent again.
+
+        Raises:
+            AmqpError: A part failed; the error says how many messages are scheduled.
+            ServiceBusError: The first part failed.
+        """
+        numbers: list[int] = []
+        # Before some are stored.
+        entity = await sender._checked(outgoing)
+        try:
             for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
                 if self.peer.is_lost:
                     raise AmqpError(c.CONNECTION_FORCED, "the connection is lost, and more requests may wait")
-                # If a part fails, those before stay, as of a batch: cancelled ones, sent again, would be duplicates.
                 numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
-            if (await sender._checked(())).generation != entity.generation:
-                raise AmqpError(
-                    c.NOT_FOUND,
-                    f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
-                )
-        return 200, {"sequence-numbers": Array(numbers)}
+        except Exception as error:
+            if not numbers:
+                raise
+            problem = told(error, self._path)
+            raise AmqpError(
+                problem.condition,
+                f"the first {len(numbers)} of {len(outgoing)} messages are scheduled, and come; of those after them: "
+                f"{problem.description}",
+            ) from error
+        if (await self.peer.gateway.entity(self._path)).generation != entity.generation:
+            raise AmqpError(
+                c.NOT_FOUND,
+                f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
+            )
+        return numbers
 
     async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request

@@ -78,6 +78,8 @@ A link that waits for a session takes long; all others take some milliseconds. M
 """
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
+RESUMED_WITHIN = 0.02
+"""How long, in seconds, a link that goes on keeps those back that waited as well, until the client read something."""
 WORK_WITHIN = 3.0
 """How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
 CLOSED_WITHIN = 2.0
@@ -144,6 +146,8 @@ class Peer(asyncio.BufferedProtocol):
         largest_answer: The size of the largest answer about an entity since all that was sent was taken: it may be large.
         network: The network under which it counts; see ``network_of``.
         reserved_bytes: How much of the socket's room is kept for messages that will be sent.
+        carried_bytes: How many bytes of messages were claimed for it, and not sent yet.
+        claiming: How many of its links claim messages, or wait for some.
     """
 
     def __init__(self, gateway: Gateway) -> None:
@@ -176,6 +180,8 @@ class Peer(asyncio.BufferedProtocol):
         self._unflushed = 0
         self.is_lost = False
         self.held_bytes = self.answer_bytes = self.largest_answer = self.reserved_bytes = 0
+        self.carried_bytes = self.claiming = 0
+        self._resuming = asyncio.Lock()
         self._on_the_way = OnTheWay()
         self._way_look: asyncio.TimerHandle | None = None
         self._waits_for_turn = self._is_aborted = self._is_encrypted = False
@@ -447,7 +453,7 @@ class Peer(asyncio.BufferedProtocol):
             self.gateway.budget.note(self, 0)
         else:
             lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
-            unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
+            unread = max(0, transport.get_write_buffer_size() - self.largest_answer) + self.carried_bytes
             self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, lasting + unread)
 
     def end_for_bytes(self) -> None:
@@ -534,6 +540,20 @@ class Peer(asyncio.BufferedProtocol):
         """Wait until the client takes what is sent to it; another link of it may have been faster."""
         while not self.can_write.is_set():
             await self.can_write.wait()
+
+    async def until_its_turn(self) -> None:
+        """Wait until the client takes what is sent to it; links that had to wait claim messages one after the other."""
+        if not self.can_write.is_set():
+            await self._resuming.acquire()
+            try:
+                await self.until_writable()
+            finally:
+                self._loop.call_later(RESUMED_WITHIN, self._resuming.release)
+
+    def carry(self, size: int) -> None:
+        """Count bytes of messages that were claimed for the client; negative: that were sent, or given back."""
+        self.carried_bytes += size
+        self._note_kept()
 
     async def until_room(self, size: int) -> None:
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""

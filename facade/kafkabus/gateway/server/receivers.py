@@ -20,6 +20,7 @@ from kafkabus._core.exceptions import (
     SessionLockLostError,
 )
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp.conditions import (
@@ -87,6 +88,12 @@ MOST_AT_ONCE: Final = 500
 """The most messages that are claimed at once."""
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """About how many bytes of messages are claimed at once."""
+CARRIED_BYTES: Final = 2 * BYTES_AT_ONCE
+"""How many bytes of claimed messages may wait for a client that does not read; more are given back."""
+CLAIMING_AT_ONCE: Final = 4
+"""How many links of a client may wait for so many bytes at the same time; more of them wait for less each."""
+LEAST_BYTES_AT_ONCE: Final = 64 * 1024
+"""How many bytes each may claim at least."""
 MOST_FRAMES_WAITING: Final = 200
 """How many frames may wait for the client's window before no more messages are claimed."""
 
@@ -212,17 +219,21 @@ class ReceiverNode(BaseNode):
         No ledger knows of such messages any more, so that it does not offer their session.
         """
         kept, loop, came = self.peer.gateway.undelivered, asyncio.get_running_loop(), asyncio.Event()
-        until = loop.time() + wait
+        until, untried = loop.time() + wait, set(kept.sessions(self._place))
         kept.watch(self._place, None, came.set)
         try:
             while True:
                 came.clear()
-                for session_id in kept.sessions(self._place)[:KEPT_TRIED]:
+                sessions = kept.sessions(self._place)
+                untried.intersection_update(sessions)
+                for session_id in sessions[:KEPT_TRIED]:
                     with suppress(SessionCannotBeLockedError, OperationTimeoutError):
                         await self._open_receiver(session_id, KEPT_WAIT)
                         return
                     kept.put_last(self._place, session_id)
-                opening = asyncio.ensure_future(self._open_receiver(None, max(KEPT_WAIT, until - loop.time())))
+                    untried.discard(session_id)
+                left = max(KEPT_WAIT, until - loop.time())
+                opening = asyncio.ensure_future(self._open_receiver(None, KEPT_WAIT if untried else left))
                 coming = asyncio.ensure_future(came.wait())
                 try:
                     await asyncio.wait([opening, coming], return_when=asyncio.FIRST_COMPLETED)
@@ -231,8 +242,9 @@ class ReceiverNode(BaseNode):
                         task.cancel()
                     await asyncio.wait([opening])
                 if not opening.cancelled():
-                    opening.result()
-                    return
+                    with suppress(OperationTimeoutError) if untried and loop.time() < until else nullcontext():
+                        opening.result()
+                        return
         finally:
             kept.unwatch(self._place, None, came.set)
             if came.is_set():
@@ -290,7 +302,7 @@ class ReceiverNode(BaseNode):
                 if link.credit > 0 and self._has_room:
                     messages = await self._messages(receiver)
                     await (self._send_taken(messages) if self._takes else self._send(messages))
-                    await self.peer.until_writable()
+                    await self.peer.until_its_turn()
                     if messages:
                         continue
                 if link.drain:
@@ -320,8 +332,10 @@ class ReceiverNode(BaseNode):
 
     async def _messages(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
         """Wait for messages; return none if the client does not want any more meanwhile."""
-        link = self.link
-        count = max(1, min(link.credit, MOST_AT_ONCE, int(BYTES_AT_ONCE / self._mean_bytes)))
+        link, peer = self.link, self.peer
+        peer.claiming += 1
+        share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.claiming, CLAIMING_AT_ONCE))
+        count = max(1, min(link.credit, MOST_AT_ONCE, int(share / self._mean_bytes)))
         self._claim = claim = asyncio.ensure_future(receiver.receive_messages(count, max_wait_time=WAIT))
         self._claimed_at = asyncio.get_running_loop().time()
         if link.drain:
@@ -337,15 +351,19 @@ class ReceiverNode(BaseNode):
             raise
         finally:
             self._claim = None
+            peer.claiming -= 1
         return [] if claim.cancelled() else claim.result()
 
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
         link, peer, sent, size = self.link, self.peer, 0, 0
-        pace = Pace()
+        pace, carried = Pace(), sum(size_of(one._record) for one in messages)
+        peer.carry(carried)
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
                 if not peer.can_write.is_set():
+                    if peer.carried_bytes > CARRIED_BYTES:
+                        break
                     await peer.until_writable()
                     if self.receiver._seconds_left(messages[sent]) <= 0:
                         # The client was slow, and others may have the rest by now.
@@ -358,6 +376,7 @@ class ReceiverNode(BaseNode):
                 peer.note_sent(len(payload))
                 await pace.keep()
         finally:
+            peer.carry(-carried)
             self._note_size(size, sent)
             await self._give_back(messages[sent:])
 
