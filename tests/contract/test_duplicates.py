@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -16,7 +16,7 @@ from kafkabus import (
     ServiceBusReceivedMessage,
     ServiceBusReceiveMode,
 )
-from kafkabus.exceptions import InvalidOperationError
+from kafkabus.exceptions import InvalidOperationError, MessageNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import MakeQueue
 from tests.contract.receiving import receive_all
@@ -127,6 +127,20 @@ def test_a_duplicate_is_not_peeked(client: ServiceBusClient, detecting: str) -> 
     send(client, detecting, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
     with client.get_queue_receiver(detecting) as receiver:
         assert [str(message) for message in receiver.peek_messages(10)] == ["1"]
+
+
+def test_a_duplicate_of_a_scheduled_message_cannot_be_cancelled(client: ServiceBusClient, detecting: str) -> None:
+    """A cancel of the copy that is dropped would look done, and the other one come."""
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    with client.get_queue_sender(detecting) as sender, client.get_queue_receiver(detecting) as receiver:
+        first, second = [
+            (sender.schedule_messages(ServiceBusMessage(body, message_id="a"), later))[0] for body in ("a1", "a2")
+        ]
+        with pytest.raises(MessageNotFoundError, match="are duplicates"):
+            sender.cancel_scheduled_messages(second)
+        assert [one.sequence_number for one in receiver.peek_messages(5, sequence_number=1)] == [first]
+        sender.cancel_scheduled_messages(first)
+        assert receiver.peek_messages(5, sequence_number=1) == []
 
 
 def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBusClient, detecting: str) -> None:

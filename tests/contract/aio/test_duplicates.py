@@ -6,14 +6,14 @@ import asyncio  # aio-only
 
 # blocking: from concurrent.futures import ThreadPoolExecutor
 import uuid
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusMessage, ServiceBusReceivedMessage, ServiceBusReceiveMode
 from kafkabus.aio import ServiceBusClient
 from kafkabus.aio.management import ServiceBusAdministrationClient
-from kafkabus.exceptions import InvalidOperationError
+from kafkabus.exceptions import InvalidOperationError, MessageNotFoundError
 from tests.contract.aio.conftest import MakeQueue
 from tests.contract.aio.receiving import receive_all
 
@@ -128,6 +128,20 @@ async def test_a_duplicate_is_not_peeked(client: ServiceBusClient, detecting: st
     await send(client, detecting, ServiceBusMessage("1", message_id="a"), ServiceBusMessage("2", message_id="a"))
     async with client.get_queue_receiver(detecting) as receiver:
         assert [str(message) for message in await receiver.peek_messages(10)] == ["1"]
+
+
+async def test_a_duplicate_of_a_scheduled_message_cannot_be_cancelled(client: ServiceBusClient, detecting: str) -> None:
+    """A cancel of the copy that is dropped would look done, and the other one come."""
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    async with client.get_queue_sender(detecting) as sender, client.get_queue_receiver(detecting) as receiver:
+        first, second = [
+            (await sender.schedule_messages(ServiceBusMessage(body, message_id="a"), later))[0] for body in ("a1", "a2")
+        ]
+        with pytest.raises(MessageNotFoundError, match="are duplicates"):
+            await sender.cancel_scheduled_messages(second)
+        assert [one.sequence_number for one in await receiver.peek_messages(5, sequence_number=1)] == [first]
+        await sender.cancel_scheduled_messages(first)
+        assert await receiver.peek_messages(5, sequence_number=1) == []
 
 
 async def test_a_message_that_comes_again_is_no_duplicate_of_itself(client: ServiceBusClient, detecting: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from kafkabus._async.connections import Connections
 from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
+from kafkabus._core.exceptions import OperationTimeoutError
 from kafkabus._ledger.operations import LedgerState
 
 LOGGER = logging.getLogger("kafkabus")
@@ -93,3 +94,26 @@ class DuplicateScan:
             )
             ends = await self._connections.pool.run(self._connections.topics.ends, entity.topic, partitions)
             await self.scan_to(entity, dict(zip(partitions, states, strict=True)), ends)
+
+    async def scan_beyond(self, entity: Entity, offsets: Mapping[int, Sequence[int]]) -> None:
+        """Find the duplicates among records; do nothing if the entity detects no duplicates.
+
+        Args:
+            entity: The entity of the records.
+            offsets: The offsets of the records, by partition.
+
+        Raises:
+            OperationTimeoutError: There are too many records before them that were not looked at yet.
+            ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
+        """
+        if not (entity.detects_duplicates and offsets):
+            return
+        (*states,) = await self._connections.ledger_client.states([entity.ledgers[partition] for partition in offsets])
+        ends = await self._connections.pool.run(self._connections.topics.ends, entity.topic, list(offsets))
+        wanted = {partition: min(ends[partition], max(several) + 1) for partition, several in offsets.items()}
+        upto = await self.scan_to(entity, dict(zip(offsets, states, strict=True)), wanted)
+        late = [partition for partition in offsets if upto[partition] < wanted[partition]]
+        if late:
+            raise OperationTimeoutError(
+                f"{entity.path}: in partitions {late} it is not known yet which messages are duplicates: try again"
+            )

@@ -203,8 +203,10 @@ class ServiceBusSender:
             **unsupported: Named in a warning.
 
         Raises:
-            MessageNotFoundError: Some messages are not scheduled, or not any more; the others were cancelled.
-            ServiceBusCommunicationError: Redis cannot be reached; it is unknown which messages were cancelled.
+            MessageNotFoundError: Some messages are not scheduled, or not any more, or are dropped as duplicates of others; the
+                others were cancelled.
+            OperationTimeoutError: It is not known yet which of them are duplicates; none was cancelled.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached; it is unknown which messages were cancelled.
         """
         self._check_open()
         warn_unsupported(unsupported)
@@ -222,6 +224,8 @@ class ServiceBusSender:
                 offsets[partition].append(offset)
             else:
                 unknown.append(number)
+        # The copy that is dropped as a duplicate is not scheduled: to cancel it would leave the one that comes.
+        await self._context.duplicate_scan.scan_beyond(entity, offsets)
         cancels = [Cancel(entity.ledgers[partition], several) for partition, several in offsets.items()]
         await self._context.ledger_client.execute(*cancels)
         for one in cancels:
@@ -229,7 +233,7 @@ class ServiceBusSender:
         if unknown:
             raise MessageNotFoundError(
                 f"{entity.path}: no scheduled messages with sequence numbers {sorted(unknown)[:10]}: they were never "
-                "scheduled, are cancelled, or were enqueued at their time"
+                "scheduled, are cancelled, are duplicates, or were enqueued at their time"
             )
 
     @guarded

@@ -45,7 +45,7 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
-STORING_HELD = 10.0
+STORING_HELD = 1.0
 """After how long, in seconds, those of the next client begin in any case: a partition may have no leader."""
 LISTING_HELD = 0.5
 """After how long, in seconds, a list that waits for something lets the next one begin."""

@@ -212,7 +212,7 @@ class SenderNode(BaseNode):
         batch = ServiceBusMessageBatch._of([message for one in arrivals for message in one.messages])
         part = arrivals[0].part
         try:
-            many = len(batch) > STORED_AT_ONCE
+            many = len(batch) > STORED_AT_ONCE and part is None
             async with self.peer.gateway.storing.turn(self.peer) if many else nullcontext():
                 transaction = None if part is None else part.transaction
                 await self._open_sender.send_messages(batch, transaction=transaction)
