@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -220,10 +221,8 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
     monkeypatch.setattr("kafkabus._sync.receiving.granted_records.LEAVE_SILENT", 1.0)
     read, cut = OffsetReader.read, [came]
 
-    def read_in_part(
-        points: OffsetReader, topic: str, partition: int, first: int, last: int, timeout: float = 10.0
-    ) -> list[Record]:
-        records = read(points, topic, partition, first, last, timeout)
+    def read_in_part(points: OffsetReader, *arguments: Any) -> list[Record]:
+        records = read(points, *arguments)
         if cut:
             raise UnfinishedReadError(f"{came} came", records[: cut.pop()])
         return records

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timezone
+from typing import Any
 
 import pytest
 
@@ -93,8 +94,8 @@ def test_a_message_that_another_client_claims_meanwhile_is_not_deleted(
     archive, receiver = client._connections().archive, client.get_queue_receiver(queue)
     read, claimed = archive.read_as_stored, list[str]()
 
-    def claim_before(*place: object) -> object:
-        found = read(*place)  # type: ignore[arg-type]
+    def claim_before(*place: Any, **bounds: Any) -> object:
+        found = read(*place, **bounds)
         if not claimed:
             claimed.extend(str(message) for message in receiver.receive_messages(2, max_wait_time=60))
         return found

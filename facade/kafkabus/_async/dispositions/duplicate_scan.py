@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from kafkabus._async.connections import Connections
+from kafkabus._async.kafka.offset_reader import read_upto
 from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError
@@ -18,6 +19,8 @@ SCAN_FOR = 1.0
 """For how long, in seconds, one partition is scanned before the caller goes on."""
 SCANNED_AT_ONCE = 2_000
 """How many records are scanned in one go."""
+SCANNED_BYTES = 16 * 1024 * 1024
+"""About how many bytes of them, at the most."""
 LOOK_BACK = 100
 """How many offsets before them are read as well, to see whether the records that were judged are still there."""
 
@@ -51,11 +54,17 @@ class DuplicateScan:
         if at < end and await self._connections.ledger_client.is_full():
             # Redis is nearly full, and settlements need room, too.
             return at
+        look_back = LOOK_BACK
         while at < end and time.monotonic() < until:
-            upto = min(end, at + SCANNED_AT_ONCE)
+            last = min(end, at + SCANNED_AT_ONCE) - 1
             records = await self._connections.offset_reader.read(
-                entity.topic, partition, max(0, at - LOOK_BACK), upto - 1
+                entity.topic, partition, max(0, at - look_back), last, most_bytes=SCANNED_BYTES
             )
+            upto = read_upto(records, last, SCANNED_BYTES)
+            if upto <= at:
+                # The records before are large.
+                look_back //= 10
+                continue
             one = detect_duplicates(entity, partition, at, upto, records)
             await self._connections.ledger_client.execute(one)
             at = one.dedup_upto

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafkabus._async.compat import uninterrupted
+from kafkabus._async.kafka.offset_reader import read_upto
 from kafkabus._async.receiving.log_reader import ReaderParts
 from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
@@ -19,8 +20,8 @@ from kafkabus._ledger.ranges import Range, offsets_of
 
 LOGGER = logging.getLogger("kafkabus")
 
-READ_AT_ONCE = 100
-"""How many offsets are read in one go: their messages may be large."""
+READ_AT_ONCE, READ_BYTES = 100, 4 * 1024 * 1024
+"""How many offsets are read in one go, and about how many bytes at the most."""
 FOUND_AT_ONCE = 1_000
 """How many messages below the cursor a ledger is asked for in one go."""
 LOCK_MS = 60_000
@@ -134,12 +135,13 @@ class MessageDeletion:
             below = [one for one in peek.found if one.first < peek.cursor]
             waiting = [(one.first, min(one.last, upto - 1)) for one in below if not (one.deferred or one.scheduled)]
             for sweep in sweeps(_slices(waiting), lambda one: one, at_once=READ_AT_ONCE):
-                if not task.goes_on:
-                    return peek.cursor
-                stored = await self._parts.archive.read_as_stored(task.entity, partition, sweep[0][0], sweep[-1][1])
-                wanted = set(offsets_of(sweep))
-                # They were chosen by the rules that held when they were granted first.
-                await self._take(task, ledger, task.chosen(one for one in stored if one.offset() in wanted), None)
+                at, wanted = sweep[0][0], set(offsets_of(sweep))
+                while at <= sweep[-1][1]:
+                    if not task.goes_on:
+                        return peek.cursor
+                    stored, at = await self._read(task.entity, partition, at, sweep[-1][1])
+                    # They were chosen by the rules that held when they were granted first.
+                    await self._take(task, ledger, task.chosen(one for one in stored if one.offset() in wanted), None)
             if sum(one.last - one.first + 1 for one in below) < FOUND_AT_ONCE or not task.goes_on:
                 return peek.cursor
             start = below[-1].last + 1
@@ -148,14 +150,18 @@ class MessageDeletion:
         """Delete messages of one partition that were never granted."""
         entity, parts = task.entity, self._parts
         while cursor < upto and task.goes_on:
-            last = min(upto, cursor + READ_AT_ONCE) - 1
-            stored = await parts.archive.read_as_stored(entity, partition, cursor, last)
+            stored, after = await self._read(entity, partition, cursor, min(upto, cursor + READ_AT_ONCE) - 1)
             messages = entity.received(stored)
             await parts.marks.tell_topic(entity, entity.subscription_filter)
             messages = await parts.dispositions.put_off(entity, partition, messages)
             chosen = task.chosen(messages)
-            await self._take(task, entity.ledgers[partition], chosen, _seen(cursor, last + 1, stored, messages, chosen))
-            cursor = last + 1
+            await self._take(task, entity.ledgers[partition], chosen, _seen(cursor, after, stored, messages, chosen))
+            cursor = after
+
+    async def _read(self, entity: Entity, partition: int, first: int, last: int) -> tuple[list[Record], int]:
+        """Return records from one offset to another, and the offset from which on the next are to be read."""
+        stored = await self._parts.archive.read_as_stored(entity, partition, first, last, most_bytes=READ_BYTES)
+        return stored, read_upto(stored, last, READ_BYTES)
 
     async def _take(self, task: _Task, ledger: Ledger, chosen: Sequence[Record], seen: Seen | None) -> None:
         """Lock those of the chosen messages that wait, and delete them."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
+from kafkabus._async.kafka.offset_reader import read_upto
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
@@ -18,8 +19,8 @@ from kafkabus_mapping.keys import partition_of
 
 PEEKED_BYTES = 256 * 1024
 """How much one call returns at the most, keys and headers counted, beside a first message that is larger by itself."""
-READ_AT_ONCE = 100
-"""How many offsets are read in one go, however many messages are asked for: they may be large."""
+READ_AT_ONCE, READ_BYTES = 100, 1024 * 1024
+"""How many offsets are read in one go, however many messages are asked for, and about how many bytes at the most."""
 
 
 @dataclass(slots=True)
@@ -131,11 +132,14 @@ class MessagePeeker:
         messages: list[ServiceBusReceivedMessage] = []
         below = [one for one in peek.found if one.first < peek.cursor]
         for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
-            for record in await self._read(parts, entity, partition, sweep[0].first, sweep[-1].last):
-                offset = record.offset() or 0
-                one = next((one for one in sweep if one.first <= offset <= one.last), None)
-                if one is not None and not self._add(entity, partition, record, one, room, messages):
-                    return messages
+            at = sweep[0].first
+            while at <= sweep[-1].last:
+                records, at = await self._read(parts, entity, partition, at, sweep[-1].last)
+                for record in records:
+                    offset = record.offset() or 0
+                    one = next((one for one in sweep if one.first <= offset <= one.last), None)
+                    if one is not None and not self._add(entity, partition, record, one, room, messages):
+                        return messages
         if room.messages > 0 and sum(one.last - one.first + 1 for one in below) >= peek.limit:
             # Of other sessions, it turned out.
             more = Peek(peek.ledger, below[-1].last + 1, peek.limit, self._session)
@@ -144,22 +148,26 @@ class MessagePeeker:
         waiting = {one.first: one for one in peek.found if one.scheduled}
         at = max(peek.start, peek.cursor)
         while at < end and room.messages > 0:
-            upto = min(end, at + min(room.messages, READ_AT_ONCE))
-            for record in await self._read(parts, entity, partition, at, upto - 1):
+            last = min(end, at + min(room.messages, READ_AT_ONCE)) - 1
+            records, at = await self._read(parts, entity, partition, at, last)
+            for record in records:
                 offset = record.offset() or 0
                 found = waiting.get(offset)
                 if (found or offset not in peek.skipped) and not self._add(
                     entity, partition, record, found, room, messages
                 ):
                     return messages
-            at = upto
         if room.messages > 0:
             self._places[partition] = max(end, peek.start)
         return messages
 
-    async def _read(self, parts: PeekParts, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        records = await parts.archive.read(entity, partition, first, last)
-        return [record for record in records if self._session is None or session_of(record) == self._session]
+    async def _read(
+        self, parts: PeekParts, entity: Entity, partition: int, first: int, last: int
+    ) -> tuple[list[Record], int]:
+        """Return messages from one offset to another, and the offset from which on the next are to be read."""
+        stored = await parts.archive.read_as_stored(entity, partition, first, last, most_bytes=READ_BYTES)
+        records = [one for one in entity.received(stored) if self._session is None or session_of(one) == self._session]
+        return records, read_upto(stored, last, READ_BYTES)
 
     def _add(
         self,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kafkabus._async.compat import Lock
 from kafkabus._async.connections import Connections
-from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError
+from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError, read_upto
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for
@@ -69,7 +69,13 @@ class RecordArchive:
         return entity.received(await self.read_as_stored(entity, partition, first, last))
 
     async def read_as_stored(
-        self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
+        self,
+        entity: Entity,
+        partition: int,
+        first: int,
+        last: int,
+        timeout: float = READ_TIMEOUT,
+        most_bytes: int | None = None,
     ) -> list[Record]:
         """Return the records of an entity's log between two offsets, also those kept apart; see ``OffsetReader.read``.
 
@@ -78,7 +84,7 @@ class RecordArchive:
         """
         connections, deadline = self._connections, time.monotonic() + timeout
         try:
-            records = await connections.offset_reader.read(entity.topic, partition, first, last, timeout)
+            records = await connections.offset_reader.read(entity.topic, partition, first, last, timeout, most_bytes)
         except UnfinishedReadError as error:
             if error.records and error.records[0].offset() == first:
                 raise
@@ -89,11 +95,15 @@ class RecordArchive:
         start = (await connections.pool.run(connections.topics.starts, entity.topic, [partition]))[partition]
         if records and first >= start:
             return records
+        if most_bytes is not None:
+            last = read_upto(records, last, most_bytes) - 1
         there = {record.offset() for record in records}
         apart: list[Record] = []
         for offset, archived in sorted((await self._find(entity, partition, first, last)).items()):
             if offset not in there:
                 apart.append(await self._fetch(archived, deadline))
+                if most_bytes is not None and read_upto(apart, last, most_bytes) <= last:
+                    return apart
         return [*apart, *records]
 
     async def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:

@@ -12,6 +12,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError
 from kafkabus._ledger.operations import LedgerState
 from kafkabus._sync.connections import Connections
+from kafkabus._sync.kafka.offset_reader import read_upto
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -19,6 +20,8 @@ SCAN_FOR = 1.0
 """For how long, in seconds, one partition is scanned before the caller goes on."""
 SCANNED_AT_ONCE = 2_000
 """How many records are scanned in one go."""
+SCANNED_BYTES = 16 * 1024 * 1024
+"""About how many bytes of them, at the most."""
 LOOK_BACK = 100
 """How many offsets before them are read as well, to see whether the records that were judged are still there."""
 
@@ -52,9 +55,17 @@ class DuplicateScan:
         if at < end and self._connections.ledger_client.is_full():
             # Redis is nearly full, and settlements need room, too.
             return at
+        look_back = LOOK_BACK
         while at < end and time.monotonic() < until:
-            upto = min(end, at + SCANNED_AT_ONCE)
-            records = self._connections.offset_reader.read(entity.topic, partition, max(0, at - LOOK_BACK), upto - 1)
+            last = min(end, at + SCANNED_AT_ONCE) - 1
+            records = self._connections.offset_reader.read(
+                entity.topic, partition, max(0, at - look_back), last, most_bytes=SCANNED_BYTES
+            )
+            upto = read_upto(records, last, SCANNED_BYTES)
+            if upto <= at:
+                # The records before are large.
+                look_back //= 10
+                continue
             one = detect_duplicates(entity, partition, at, upto, records)
             self._connections.ledger_client.execute(one)
             at = one.dedup_upto

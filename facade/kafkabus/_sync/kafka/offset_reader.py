@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -42,7 +42,15 @@ class OffsetReader:
         self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
         self._alarm = Alarm(self._rest)
 
-    def read(self, topic: str, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT) -> list[Record]:
+    def read(
+        self,
+        topic: str,
+        partition: int,
+        first: int,
+        last: int,
+        timeout: float = READ_TIMEOUT,
+        most_bytes: int | None = None,
+    ) -> list[Record]:
         """Return the committed records from ``first`` to ``last`` that the log holds, in order.
 
         Args:
@@ -51,6 +59,7 @@ class OffsetReader:
             first: The first offset.
             last: The last offset, below the log's committed end.
             timeout: How long the read may take, in seconds.
+            most_bytes: After how many bytes of bodies the read ends; see ``read_upto``. None: it goes on to ``last``.
 
         Raises:
             MessagingEntityNotFoundError: The topic is gone.
@@ -73,7 +82,7 @@ class OffsetReader:
                     f"other reads by offset took all the time: {topic}/{partition} was not read", []
                 )
         try:
-            return self._pool.run(one.read, topic, partition, first, last, deadline)
+            return self._pool.run(one.read, topic, partition, first, last, deadline, most_bytes)
         finally:
             one.used_at = time.monotonic()
             one.turn.release()
@@ -98,6 +107,12 @@ class OffsetReader:
                 self._pool.run(one.close)
 
 
+def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
+    """Return the offset behind those up to which a read with ``most_bytes`` came that was to go on to ``last``."""
+    is_cut = records and sum(len(record.value() or b"") for record in records) >= most_bytes
+    return (records[-1].offset() or 0) + 1 if is_cut else last + 1
+
+
 class _PointConsumer:
     """A consumer that is positioned anew for each read. Its calls block; one caller at a time may use it."""
 
@@ -120,10 +135,12 @@ class _PointConsumer:
             self._consumer.unassign()
         self.assigned = None
 
-    def read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
+    def read(
+        self, topic: str, partition: int, first: int, last: int, deadline: float, most_bytes: int | None
+    ) -> list[Record]:
         """See ``OffsetReader.read``."""
         try:
-            return self._read(topic, partition, first, last, deadline)
+            return self._read(topic, partition, first, last, deadline, most_bytes)
         except UnfinishedReadError:
             # Kafka's client may wait for ever for a partition whose leader changed; a new one finds the leader.
             self.close()
@@ -133,10 +150,13 @@ class _PointConsumer:
             self.assigned = None
             raise
 
-    def _read(self, topic: str, partition: int, first: int, last: int, deadline: float) -> list[Record]:
+    def _read(
+        self, topic: str, partition: int, first: int, last: int, deadline: float, most_bytes: int | None
+    ) -> list[Record]:
         consumer = self._place(topic, partition, first)
         records: list[Record] = []
         end: int | None = None
+        size = 0
         for message in self._poll(consumer, (topic, partition), lambda: last - first + 1 - len(records), deadline):
             if message is None:
                 if end is not None:
@@ -149,8 +169,11 @@ class _PointConsumer:
                 end = None
                 if first <= offset <= last:
                     records.append(message)
+                    size += len(message.value() or b"")
+                    if most_bytes is not None and size >= most_bytes:
+                        return records
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:
-                return self._read_from_start(consumer, topic, partition, first, last, deadline)
+                return self._read_from_start(consumer, topic, partition, first, last, deadline, most_bytes)
             elif error.code() == KafkaError._PARTITION_EOF:
                 # The last record, if there is one, is before the end.
                 end, offset = offset, offset - 1
@@ -198,7 +221,14 @@ class _PointConsumer:
             raise ServiceBusError(f"reading {topic}/{partition} from offset {offset} failed: {error}")
 
     def _read_from_start(
-        self, consumer: Consumer, topic: str, partition: int, first: int, last: int, deadline: float
+        self,
+        consumer: Consumer,
+        topic: str,
+        partition: int,
+        first: int,
+        last: int,
+        deadline: float,
+        most_bytes: int | None,
     ) -> list[Record]:
         """Read from the start of a log that begins behind ``first``; raise if the log ends before ``first`` instead."""
         self.assigned = None
@@ -212,7 +242,7 @@ class _PointConsumer:
             ) from error
         if start <= first:
             raise _truncated(topic, partition, end, last)
-        return self._read(topic, partition, start, last, deadline) if start <= last else []
+        return self._read(topic, partition, start, last, deadline, most_bytes) if start <= last else []
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
         if self._consumer is None:

@@ -20,7 +20,7 @@ from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.compat import Lock
 from kafkabus._sync.connections import Connections
-from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError
+from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError, read_upto
 from kafkabus_mapping.archive import ARCHIVE, ArchiveKey, read_archived, write_archived
 
 LOGGER = logging.getLogger("kafkabus")
@@ -70,7 +70,13 @@ class RecordArchive:
         return entity.received(self.read_as_stored(entity, partition, first, last))
 
     def read_as_stored(
-        self, entity: Entity, partition: int, first: int, last: int, timeout: float = READ_TIMEOUT
+        self,
+        entity: Entity,
+        partition: int,
+        first: int,
+        last: int,
+        timeout: float = READ_TIMEOUT,
+        most_bytes: int | None = None,
     ) -> list[Record]:
         """Return the records of an entity's log between two offsets, also those kept apart; see ``OffsetReader.read``.
 
@@ -79,7 +85,7 @@ class RecordArchive:
         """
         connections, deadline = self._connections, time.monotonic() + timeout
         try:
-            records = connections.offset_reader.read(entity.topic, partition, first, last, timeout)
+            records = connections.offset_reader.read(entity.topic, partition, first, last, timeout, most_bytes)
         except UnfinishedReadError as error:
             if error.records and error.records[0].offset() == first:
                 raise
@@ -90,11 +96,15 @@ class RecordArchive:
         start = (connections.pool.run(connections.topics.starts, entity.topic, [partition]))[partition]
         if records and first >= start:
             return records
+        if most_bytes is not None:
+            last = read_upto(records, last, most_bytes) - 1
         there = {record.offset() for record in records}
         apart: list[Record] = []
         for offset, archived in sorted((self._find(entity, partition, first, last)).items()):
             if offset not in there:
                 apart.append(self._fetch(archived, deadline))
+                if most_bytes is not None and read_upto(apart, last, most_bytes) <= last:
+                    return apart
         return [*apart, *records]
 
     def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
