@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -288,6 +288,23 @@ def test_a_session_that_is_held_keeps_nobody_else_waiting(make_queue: MakeQueue,
         while len(rest) < 1490:
             rest += bodies(holder.receive_messages(500, max_wait_time=60))
         assert rest == [f"stuck{number}" for number in range(10, 1500)]
+
+
+def test_scheduled_messages_of_other_sessions_hide_none_from_a_peek(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """A look goes on behind them, however few messages it asks for."""
+    name = make_queue(partitioned=False, requires_session=True)
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    with client.get_queue_sender(name) as sender, client.get_queue_receiver(name, session_id="a") as receiver:
+        for session in "bab":
+            scheduled = [ServiceBusMessage(f"{session}{number}", session_id=session) for number in range(5)]
+            sender.schedule_messages(scheduled, later)
+        sender.send_messages([ServiceBusMessage(f"a{number}", session_id="a") for number in range(5, 8)])
+        seen: list[str] = []
+        while found := receiver.peek_messages(2):
+            seen += bodies(found)
+        assert seen == [f"a{number}" for number in range(8)]
 
 
 def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(client: ServiceBusClient, queue: str) -> None:

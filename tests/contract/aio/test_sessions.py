@@ -7,7 +7,7 @@ import asyncio  # aio-only
 # blocking: from concurrent.futures import ThreadPoolExecutor
 import time
 from collections import defaultdict
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from functools import partial
 
 import pytest
@@ -295,6 +295,23 @@ async def test_a_session_that_is_held_keeps_nobody_else_waiting(
         while len(rest) < 1490:
             rest += bodies(await holder.receive_messages(500, max_wait_time=60))
         assert rest == [f"stuck{number}" for number in range(10, 1500)]
+
+
+async def test_scheduled_messages_of_other_sessions_hide_none_from_a_peek(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """A look goes on behind them, however few messages it asks for."""
+    name = await make_queue(partitioned=False, requires_session=True)
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    async with client.get_queue_sender(name) as sender, client.get_queue_receiver(name, session_id="a") as receiver:
+        for session in "bab":
+            scheduled = [ServiceBusMessage(f"{session}{number}", session_id=session) for number in range(5)]
+            await sender.schedule_messages(scheduled, later)
+        await sender.send_messages([ServiceBusMessage(f"a{number}", session_id="a") for number in range(5, 8)])
+        seen: list[str] = []
+        while found := await receiver.peek_messages(2):
+            seen += bodies(found)
+        assert seen == [f"a{number}" for number in range(8)]
 
 
 async def test_messages_of_a_session_are_deferred_peeked_and_dead_lettered(

@@ -130,6 +130,27 @@ class MessagePeeker:
     ) -> list[ServiceBusReceivedMessage]:
         """Messages of one partition: what is not settled below the cursor, then what lies beyond it."""
         messages: list[ServiceBusReceivedMessage] = []
+        while room.messages > 0:
+            start = await self._look_once(parts, entity, partition, peek, end, room, messages)
+            if start is None:
+                break
+            # What was found is of other sessions, it turned out.
+            peek = Peek(peek.ledger, start, max(peek.limit, READ_AT_ONCE), self._session)
+            await parts.connections.ledger_client.execute(peek)
+        return messages
+
+    async def _look_once(
+        self,
+        parts: PeekParts,
+        entity: Entity,
+        partition: int,
+        peek: Peek,
+        end: int,
+        room: _Room,
+        messages: list[ServiceBusReceivedMessage],
+    ) -> int | None:
+        """Add messages as far as the ledger was asked; return from where on it is to be asked again, None if that is all."""
+        known = _known(peek, end)
         below = [one for one in peek.found if one.first < peek.cursor]
         for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
             at = sweep[0].first
@@ -139,16 +160,13 @@ class MessagePeeker:
                     offset = record.offset() or 0
                     one = next((one for one in sweep if one.first <= offset <= one.last), None)
                     if one is not None and not self._add(entity, partition, record, one, room, messages):
-                        return messages
-        if room.messages > 0 and sum(one.last - one.first + 1 for one in below) >= peek.limit:
-            # Of other sessions, it turned out.
-            more = Peek(peek.ledger, below[-1].last + 1, peek.limit, self._session)
-            await parts.connections.ledger_client.execute(more)
-            return messages + await self._look_at(parts, entity, partition, more, end, room)
+                        return None
         waiting = {one.first: one for one in peek.found if one.scheduled}
-        at = max(peek.start, peek.cursor)
+        at = max(peek.start, min(peek.cursor, known))
         while at < end and room.messages > 0:
-            last = min(end, at + min(room.messages, READ_AT_ONCE)) - 1
+            if at >= known:
+                return at
+            last = min(end, known, at + min(room.messages, READ_AT_ONCE)) - 1
             records, at = await self._read(parts, entity, partition, at, last)
             for record in records:
                 offset = record.offset() or 0
@@ -156,10 +174,10 @@ class MessagePeeker:
                 if (found or offset not in peek.skipped) and not self._add(
                     entity, partition, record, found, room, messages
                 ):
-                    return messages
+                    return None
         if room.messages > 0:
             self._places[partition] = max(end, peek.start)
-        return messages
+        return None
 
     async def _read(
         self, parts: PeekParts, entity: Entity, partition: int, first: int, last: int
@@ -188,6 +206,12 @@ class MessagePeeker:
         messages.append(ServiceBusReceivedMessage(record, delivery))
         self._places[partition] = (record.offset() or 0) + 1
         return True
+
+
+def _known(peek: Peek, end: int) -> int:
+    """Return the offset up to which a ledger has told all, at most that of the log's end or of its cursor."""
+    is_all = sum(found.last - found.first + 1 for found in peek.found) < peek.limit
+    return max(end, peek.cursor) if is_all else peek.found[-1].last + 1
 
 
 def _slices(found: Iterable[Found]) -> Iterator[Found]:
