@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 import pytest
 from confluent_kafka import Producer
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._sync.context import ClientContext
+from kafkabus._sync.dispositions import duplicate_scan
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
+from kafkabus.exceptions import MessageNotFoundError, OperationTimeoutError
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
@@ -100,3 +102,33 @@ def test_upkeep_finds_duplicates_that_nobody_reads(own_runtime: EmbeddedRuntime,
                 dead += map(str, messages)
             assert sorted(dead) == ["a1", "b1"]
             assert receiver.receive_messages(10, max_wait_time=1) == []
+
+
+def test_no_duplicate_is_cancelled_while_a_transaction_hides_it(
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not known to be one; a cancel fails until the transaction is over."""
+    queue = new_queue(runtime.connection_string, requires_duplicate_detection=True)
+    monkeypatch.setattr(duplicate_scan, "JUDGED_WITHIN", 0.3)
+    options = {"bootstrap.servers": runtime.bootstrap_servers, "transactional.id": queue}
+    producer = Producer(options, logger=KAFKA_LOG)
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.produce(f"tests.{queue}", b"plain", partition=0)
+    producer.flush()
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+    ):
+        first, second = [
+            sender.schedule_messages(ServiceBusMessage(body, message_id="a"), later)[0] for body in ("a1", "a2")
+        ]
+        with pytest.raises(OperationTimeoutError, match="a transaction is not over"):
+            sender.cancel_scheduled_messages(second)
+        producer.commit_transaction()
+        with pytest.raises(MessageNotFoundError):
+            sender.cancel_scheduled_messages(second)
+        with pytest.raises(MessageNotFoundError):
+            sender.cancel_scheduled_messages(second + 9)
+        sender.cancel_scheduled_messages(first)

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from kafkabus._async.compat import Alarm, Lock, Pool, acquire, try_acquire
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.record import Record
+from kafkabus._core.record import Record, size_of
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
 from kafkabus._kafka.client_options import GONE, PASSING, offset_reader_options
@@ -58,7 +58,7 @@ class OffsetReader:
             first: The first offset.
             last: The last offset, below the log's committed end.
             timeout: How long the read may take, in seconds.
-            most_bytes: After how many bytes of bodies the read ends; see ``read_upto``. None: it goes on to ``last``.
+            most_bytes: After how many bytes of records the read ends; see ``read_upto``. None: it goes on to ``last``.
 
         Raises:
             MessagingEntityNotFoundError: The topic is gone.
@@ -108,7 +108,7 @@ class OffsetReader:
 
 def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
     """Return the offset behind those up to which a read with ``most_bytes`` came that was to go on to ``last``."""
-    is_cut = records and sum(len(record.value() or b"") for record in records) >= most_bytes
+    is_cut = records and sum(map(size_of, records)) >= most_bytes
     return (records[-1].offset() or 0) + 1 if is_cut else last + 1
 
 
@@ -168,7 +168,7 @@ class _PointConsumer:
                 end = None
                 if first <= offset <= last:
                     records.append(message)
-                    size += len(message.value() or b"")
+                    size += size_of(message)
                     if most_bytes is not None and size >= most_bytes:
                         return records
             elif error.code() == KafkaError._AUTO_OFFSET_RESET:

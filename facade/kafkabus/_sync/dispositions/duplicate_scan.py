@@ -11,6 +11,7 @@ from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError
 from kafkabus._ledger.operations import LedgerState
+from kafkabus._sync.compat import sleep
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.kafka.offset_reader import read_upto
 
@@ -22,6 +23,8 @@ SCANNED_AT_ONCE = 2_000
 """How many records are scanned in one go."""
 SCANNED_BYTES = 16 * 1024 * 1024
 """About how many bytes of them, at the most."""
+JUDGED_WITHIN = 5.0
+"""How long, in seconds, a caller waits until it is known which messages are duplicates."""
 LOOK_BACK = 100
 """How many offsets before them are read as well, to see whether the records that were judged are still there."""
 
@@ -111,17 +114,26 @@ class DuplicateScan:
             offsets: The offsets of the records, by partition.
 
         Raises:
-            OperationTimeoutError: There are too many records before them that were not looked at yet.
+            OperationTimeoutError: That is not known yet: there are many records before them, or a transaction is not over.
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         if not (entity.detects_duplicates and offsets):
             return
-        (*states,) = self._connections.ledger_client.states([entity.ledgers[partition] for partition in offsets])
-        ends = self._connections.pool.run(self._connections.topics.ends, entity.topic, list(offsets))
-        wanted = {partition: min(ends[partition], max(several) + 1) for partition, several in offsets.items()}
-        upto = self.scan_to(entity, dict(zip(offsets, states, strict=True)), wanted)
-        late = [partition for partition in offsets if upto[partition] < wanted[partition]]
-        if late:
-            raise OperationTimeoutError(
-                f"{entity.path}: in partitions {late} it is not known yet which messages are duplicates: try again"
-            )
+        connections, until = self._connections, time.monotonic() + JUDGED_WITHIN
+        stored = connections.pool.run(connections.topics.stored_ends, entity.topic, list(offsets))
+        wanted = {partition: min(stored[partition], max(several) + 1) for partition, several in offsets.items()}
+        while late := self._scan_towards(entity, wanted):
+            if time.monotonic() >= until:
+                raise OperationTimeoutError(
+                    f"{entity.path}: in partitions {late} it is not known yet which messages are duplicates, as "
+                    "there are many, or a transaction is not over: try again"
+                )
+            sleep(JUDGED_WITHIN / 50)
+
+    def _scan_towards(self, entity: Entity, wanted: Mapping[int, int]) -> list[int]:
+        """Scan partitions up to offsets, as far as what is stored there is committed; return the partitions that need more."""
+        (*states,) = self._connections.ledger_client.states([entity.ledgers[partition] for partition in wanted])
+        ends = self._connections.pool.run(self._connections.topics.ends, entity.topic, list(wanted))
+        ends = {partition: min(ends[partition], upto) for partition, upto in wanted.items()}
+        upto = self.scan_to(entity, dict(zip(wanted, states, strict=True)), ends)
+        return [partition for partition in wanted if upto[partition] < wanted[partition]]
