@@ -311,6 +311,10 @@ class AmqpClient:
         """Read nothing more."""
         self._writer.transport.pause_reading()  # type: ignore[attr-defined]  # it is the reader's as well
 
+    def resume_reading(self) -> None:
+        """Read on."""
+        self._writer.transport.resume_reading()  # type: ignore[attr-defined]
+
     async def _log_in(self) -> None:
         mechanism, response = self._login
         self.raw(SASL_HEADER)

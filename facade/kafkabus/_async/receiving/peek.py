@@ -69,6 +69,14 @@ class MessagePeeker:
         """Look at the messages of one session alone."""
         self._session = session
 
+    def mark(self) -> tuple[str, dict[int, int], int]:
+        """Return where it is, for ``go_back``."""
+        return self._generation, dict(self._places), self._turn
+
+    def go_back(self, mark: tuple[str, dict[int, int], int]) -> None:
+        """Look once more at what came after a mark."""
+        self._generation, self._places, self._turn = mark
+
     def received(self, entity: Entity, partition: int, offset: int) -> None:
         """A message was received: looking goes on behind it."""
         self._forget_others(entity)
@@ -134,7 +142,7 @@ class MessagePeeker:
             start = await self._look_once(parts, entity, partition, peek, end, room, messages)
             if start is None:
                 break
-            # What was found is of other sessions, it turned out.
+            # The messages found are of other sessions, it turned out.
             peek = Peek(peek.ledger, start, max(peek.limit, READ_AT_ONCE), self._session)
             await parts.connections.ledger_client.execute(peek)
         return messages

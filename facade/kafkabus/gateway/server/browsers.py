@@ -98,10 +98,9 @@ class BrowserNode(BaseNode):
         try:
             while link.is_attached:
                 self._wanted.clear()
-                if self._is_ready and not self._ahead:
-                    messages = await self._next()
-                    self._ahead.extend(messages)
-                    self.peer.carry(_size_of(messages))
+                if self._is_ready and not self._ahead and not await self._look_ahead():
+                    await self.peer.until_its_turn(hurries=link.drain)
+                    continue
                 if await self._send_ahead():
                     wait = FIRST_WAIT
                     continue
@@ -116,17 +115,17 @@ class BrowserNode(BaseNode):
                 self.peer.detach(link, problem)
 
     async def _send_ahead(self) -> bool:
-        """Send the messages that were looked at, as far as the client still takes them; return whether it took any."""
+        """Send the messages that were looked at, as far as the client still takes them; return whether that goes on."""
         link, count, pace = self.link, len(self._ahead), Pace()
-        while self._ahead and link.is_attached and self._is_ready:
+        while self._ahead and link.is_attached and self._is_ready and self.peer.can_write.is_set():
             message = self._ahead.popleft()
             payload = stored(message)
             self.peer.carry(-_size_of([message]))
             link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
             self.peer.note_sent(len(payload))
             await pace.keep()
-        await self.peer.until_its_turn()
-        return len(self._ahead) < count
+        await self.peer.until_its_turn(hurries=link.drain)
+        return len(self._ahead) < count or (bool(self._ahead) and self._is_ready)
 
     @property
     def _is_ready(self) -> bool:
@@ -139,6 +138,18 @@ class BrowserNode(BaseNode):
             and link.unsettled < most
             and not peer.is_ending
         )
+
+    async def _look_ahead(self) -> bool:
+        """Look at the next messages; return False if they are to be looked at again, as the client reads nothing more."""
+        mark = self._peeker.mark()
+        messages = await self._next()
+        self.peer.carry(size := _size_of(messages))
+        if not self.peer.can_write.is_set() and self.peer.carries_too_much:
+            self._peeker.go_back(mark)
+            self.peer.carry(-size)
+            return False
+        self._ahead.extend(messages)
+        return True
 
     async def _next(self) -> list[ServiceBusReceivedMessage]:
         gateway = self.peer.gateway

@@ -114,6 +114,7 @@ class Gateway:
         administration: The namespace's administration client.
         peers: The clients that are connected.
         held_bytes: How many bytes of clients' messages wait to be stored.
+        carried_bytes: How many bytes of messages were claimed for clients, and not sent yet.
         budget: The bytes that clients make the gateway keep.
         strangers: The clients without a right, if policies give rights: up to half of the connections, half of these from one
             address.
@@ -137,7 +138,7 @@ class Gateway:
         self.budget = Budget[Peer](settings.address_bytes, settings.kept_bytes, Peer.end_for_bytes)
         share = max(1, settings.connections // 2)
         self.strangers = Strangers[Peer](max(1, share // 2), share, Peer.end_without_right)
-        self.held_bytes = 0
+        self.held_bytes = self.carried_bytes = 0
         self.tally = Tally()
         self.undelivered = Undelivered()
         self.turns = Turns()

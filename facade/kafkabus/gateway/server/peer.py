@@ -78,7 +78,11 @@ A link that waits for a session takes long; all others take some milliseconds. M
 """
 SENT_AT_ONCE = 256 * 1024
 """About how many bytes of messages are sent before it is seen whether the client takes them."""
-RESUMED_WITHIN = 0.02
+CARRIED_BYTES = 8 * 1024 * 1024
+"""How many bytes of claimed messages may wait for a client that does not read; more are given back."""
+CARRIED_SHARE = 0.25
+"""How much of the bytes that all clients may make the gateway keep these messages may be."""
+RESUMED_WITHIN = 0.005
 """How long, in seconds, a link that goes on keeps those back that waited as well, until the client read something."""
 WORK_WITHIN = 3.0
 """How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
@@ -452,16 +456,21 @@ class Peer(asyncio.BufferedProtocol):
             # Nothing more is done to a client that is going, for others.
             self.gateway.budget.note(self, 0)
         else:
-            lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
-            unread = max(0, transport.get_write_buffer_size() - self.largest_answer) + self.carried_bytes
-            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, lasting + unread)
+            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, self._shared_bytes(transport))
+
+    def _shared_bytes(self, transport: asyncio.Transport) -> int:
+        """Return what counts in total alone; see ``Budget.note``."""
+        lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
+        unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
+        return lasting + unread + self.carried_bytes
 
     def end_for_bytes(self) -> None:
         """Close the connection: the client makes the gateway keep too much."""
         LOGGER.warning(
-            "keeps_too_much peer=%s bytes=%d links=%d",
+            "keeps_too_much peer=%s bytes=%d shared=%d links=%d",
             self.name,
             self.engine.kept_bytes + self.answer_bytes,
+            0 if self._transport is None else self._shared_bytes(self._transport),
             len(self.nodes),
         )
         self._cut(
@@ -541,9 +550,25 @@ class Peer(asyncio.BufferedProtocol):
         while not self.can_write.is_set():
             await self.can_write.wait()
 
-    async def until_its_turn(self) -> None:
-        """Wait until the client takes what is sent to it; links that had to wait claim messages one after the other."""
-        if not self.can_write.is_set():
+    async def is_writable_within(self, seconds: float) -> bool:
+        """Return whether the client takes what is sent to it within a time."""
+        # Before Python 3.12, ``wait_for`` may pass over a cancellation.
+        waiting = asyncio.ensure_future(self.until_writable())
+        try:
+            await asyncio.wait([waiting], timeout=seconds)
+        finally:
+            waiting.cancel()
+        return self.can_write.is_set()
+
+    async def until_its_turn(self, *, hurries: bool = False) -> None:
+        """Wait until the client takes what is sent to it; links that had to wait go on one after the other.
+
+        Args:
+            hurries: Whether the client waits for an answer of the link.
+        """
+        if hurries:
+            await self.until_writable()
+        elif not self.can_write.is_set():
             await self._resuming.acquire()
             try:
                 await self.until_writable()
@@ -553,7 +578,14 @@ class Peer(asyncio.BufferedProtocol):
     def carry(self, size: int) -> None:
         """Count bytes of messages that were claimed for the client; negative: that were sent, or given back."""
         self.carried_bytes += size
+        self.gateway.carried_bytes += size
         self._note_kept()
+
+    @property
+    def carries_too_much(self) -> bool:
+        """Whether more messages wait for the client, or for all, than may wait for clients that do not read."""
+        most = CARRIED_SHARE * self.gateway.settings.kept_bytes
+        return self.carried_bytes > CARRIED_BYTES or self.gateway.carried_bytes > most
 
     async def until_room(self, size: int) -> None:
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""

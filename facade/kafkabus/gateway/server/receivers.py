@@ -88,8 +88,8 @@ MOST_AT_ONCE: Final = 500
 """The most messages that are claimed at once."""
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """About how many bytes of messages are claimed at once."""
-CARRIED_BYTES: Final = 2 * BYTES_AT_ONCE
-"""How many bytes of claimed messages may wait for a client that does not read; more are given back."""
+CARRIED_FOR: Final = 5.0
+"""How long, in seconds, claimed messages wait for a client that does not read, before they are given back."""
 CLAIMING_AT_ONCE: Final = 4
 """How many links of a client may wait for so many bytes at the same time; more of them wait for less each."""
 LEAST_BYTES_AT_ONCE: Final = 64 * 1024
@@ -302,7 +302,7 @@ class ReceiverNode(BaseNode):
                 if link.credit > 0 and self._has_room:
                     messages = await self._messages(receiver)
                     await (self._send_taken(messages) if self._takes else self._send(messages))
-                    await self.peer.until_its_turn()
+                    await self.peer.until_its_turn(hurries=link.drain)
                     if messages:
                         continue
                 if link.drain:
@@ -362,9 +362,8 @@ class ReceiverNode(BaseNode):
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
                 if not peer.can_write.is_set():
-                    if peer.carried_bytes > CARRIED_BYTES:
+                    if peer.carries_too_much or not await peer.is_writable_within(CARRIED_FOR):
                         break
-                    await peer.until_writable()
                     if self.receiver._seconds_left(messages[sent]) <= 0:
                         # The client was slow, and others may have the rest by now.
                         break
@@ -378,7 +377,7 @@ class ReceiverNode(BaseNode):
         finally:
             peer.carry(-carried)
             self._note_size(size, sent)
-            await self._give_back(messages[sent:])
+            await self._give_back([discard_body(message) for message in messages[sent:]])
 
     def _note_size(self, size: int, count: int) -> None:
         """Expect messages like those that came; smaller ones not all at once, as a claim takes by their number."""
