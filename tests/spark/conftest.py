@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.conf import RuntimeConfig
 
 import kafkabus_spark
 from kafkabus._async.context import ClientContext
@@ -19,6 +20,16 @@ from kafkabus.embedded.java import spark_java_home
 from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.names import EntityPath
 from tests.queues import delete_new_queues
+
+AS_USERS_HAVE_IT = ("test_decode", "test_filters", "test_read", "test_write")
+"""Files for which Spark plans and compiles queries as it does for users."""
+INTERPRETED = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Settings for the others: to compile and plan queries of a few rows takes a third of the time that they take."""
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +49,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             java_log=folder / "java.log",
             config={
                 **kafkabus_spark.delta_settings(),
+                **INTERPRETED,
                 "spark.local.dir": str(folder),
                 # Several sessions run at a time.
                 "spark.driver.memory": "1g",
@@ -48,6 +60,20 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         yield session
     finally:
         kafkabus_spark.stop(session)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Have Spark plan and compile queries in the files that are about them."""
+    if request.path.stem not in AS_USERS_HAVE_IT:
+        yield
+        return
+    settings: RuntimeConfig = request.getfixturevalue("spark").conf
+    for name in INTERPRETED:
+        settings.unset(name)
+    yield
+    for name, value in INTERPRETED.items():
+        settings.set(name, value)
 
 
 @pytest.fixture(scope="module", autouse=True)

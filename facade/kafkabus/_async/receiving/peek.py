@@ -69,13 +69,11 @@ class MessagePeeker:
         """Look at the messages of one session alone."""
         self._session = session
 
-    def mark(self) -> tuple[str, dict[int, int], int]:
-        """Return where it is, for ``go_back``."""
-        return self._generation, dict(self._places), self._turn
-
-    def go_back(self, mark: tuple[str, dict[int, int], int]) -> None:
-        """Look once more at what came after a mark."""
-        self._generation, self._places, self._turn = mark
+    def put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Look once more at the last messages that were looked at."""
+        for message in reversed(messages):
+            self._turn = message._delivery.partition
+            self._places[self._turn] = message._offset
 
     def received(self, entity: Entity, partition: int, offset: int) -> None:
         """A message was received: looking goes on behind it."""

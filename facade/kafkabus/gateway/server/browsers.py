@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._async.receiving.peek import MessagePeeker
@@ -52,7 +51,6 @@ class BrowserNode(BaseNode):
         self._path = path
         self._peeker = MessagePeeker()
         self._is_settled = link.attach.snd_settle_mode == SETTLED
-        self._ahead: deque[ServiceBusReceivedMessage] = deque()
         self._pump: asyncio.Task[None] | None = None
         self._wanted = asyncio.Event()
 
@@ -98,11 +96,12 @@ class BrowserNode(BaseNode):
         try:
             while link.is_attached:
                 self._wanted.clear()
-                if self._is_ready and not self._ahead and not await self._look_ahead():
-                    await self.peer.until_its_turn(hurries=link.drain)
-                    continue
-                if await self._send_ahead():
+                messages = await self._next() if self._is_ready else []
+                sent = await self._send(messages)
+                await self.peer.until_its_turn(hurries=link.drain)
+                if sent:
                     wait = FIRST_WAIT
+                if messages and (sent or self._is_ready):
                     continue
                 if link.drain:
                     link.drained()
@@ -114,18 +113,22 @@ class BrowserNode(BaseNode):
             if link.is_attached:
                 self.peer.detach(link, problem)
 
-    async def _send_ahead(self) -> bool:
-        """Send the messages that were looked at, as far as the client still takes them; return whether that goes on."""
-        link, count, pace = self.link, len(self._ahead), Pace()
-        while self._ahead and link.is_attached and self._is_ready and self.peer.can_write.is_set():
-            message = self._ahead.popleft()
-            payload = stored(message)
-            self.peer.carry(-_size_of([message]))
-            link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
-            self.peer.note_sent(len(payload))
-            await pace.keep()
-        await self.peer.until_its_turn(hurries=link.drain)
-        return len(self._ahead) < count or (bool(self._ahead) and self._is_ready)
+    async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> int:
+        """Send messages as long as the client takes them; return how many. The others are looked at again."""
+        link, peer, sent, pace = self.link, self.peer, 0, Pace()
+        carried = sum(size_of(message._record) for message in messages)
+        peer.carry(carried)
+        try:
+            while sent < len(messages) and link.is_attached and self._is_ready and peer.can_write.is_set():
+                payload = stored(messages[sent])
+                link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
+                sent += 1
+                peer.note_sent(len(payload))
+                await pace.keep()
+        finally:
+            peer.carry(-carried)
+        self._peeker.put_back(messages[sent:])
+        return sent
 
     @property
     def _is_ready(self) -> bool:
@@ -138,18 +141,6 @@ class BrowserNode(BaseNode):
             and link.unsettled < most
             and not peer.is_ending
         )
-
-    async def _look_ahead(self) -> bool:
-        """Look at the next messages; return False if they are to be looked at again, as the client reads nothing more."""
-        mark = self._peeker.mark()
-        messages = await self._next()
-        self.peer.carry(size := _size_of(messages))
-        if not self.peer.can_write.is_set() and self.peer.carries_too_much:
-            self._peeker.go_back(mark)
-            self.peer.carry(-size)
-            return False
-        self._ahead.extend(messages)
-        return True
 
     async def _next(self) -> list[ServiceBusReceivedMessage]:
         gateway = self.peer.gateway
@@ -173,9 +164,3 @@ class BrowserNode(BaseNode):
         if self._pump is not None and not self._pump.done():
             self._pump.cancel()
             await asyncio.wait([self._pump])
-        self.peer.carry(-_size_of(self._ahead))
-        self._ahead.clear()
-
-
-def _size_of(messages: Iterable[ServiceBusReceivedMessage]) -> int:
-    return sum(size_of(one._record) for one in messages)
