@@ -182,7 +182,8 @@ class MessagePeeker:
                 ):
                     return None
         if room.messages > 0:
-            self._places[partition] = max(end, peek.start)
+            # A later answer of the ledger may tell of messages behind the end.
+            self._places[partition] = max(end, at)
         return None
 
     async def _read(

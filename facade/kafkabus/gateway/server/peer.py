@@ -185,6 +185,8 @@ class Peer(asyncio.BufferedProtocol):
         self.is_lost = False
         self.held_bytes = self.answer_bytes = self.largest_answer = self.reserved_bytes = 0
         self.carried_bytes = self.claiming = 0
+        self._carries_little = asyncio.Event()
+        self._carries_little.set()
         self._resuming = asyncio.Lock()
         self._on_the_way = OnTheWay()
         self._way_look: asyncio.TimerHandle | None = None
@@ -561,16 +563,17 @@ class Peer(asyncio.BufferedProtocol):
         return self.can_write.is_set()
 
     async def until_its_turn(self, *, hurries: bool = False) -> None:
-        """Wait until the client takes what is sent to it; links that had to wait go on one after the other.
+        """Wait until the client takes what is sent to it, and has little at hand; links that had to wait go on one by one.
 
         Args:
             hurries: Whether the client waits for an answer of the link.
         """
         if hurries:
             await self.until_writable()
-        elif not self.can_write.is_set():
+        elif not (self.can_write.is_set() and self._carries_little.is_set()):
             await self._resuming.acquire()
             try:
+                await self._carries_little.wait()
                 await self.until_writable()
             finally:
                 self._loop.call_later(RESUMED_WITHIN, self._resuming.release)
@@ -579,6 +582,10 @@ class Peer(asyncio.BufferedProtocol):
         """Count bytes of messages that were claimed for the client; negative: that were sent, or given back."""
         self.carried_bytes += size
         self.gateway.carried_bytes += size
+        if self.carried_bytes > CARRIED_BYTES // 2:
+            self._carries_little.clear()
+        else:
+            self._carries_little.set()
         self._note_kept()
 
     @property

@@ -1,12 +1,14 @@
-"""Messages that are looked at are read a few at a time, so that large ones take little memory."""
+"""Looking at messages: large ones are read a few at a time, and none is shown twice."""
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._ledger.operations import Peek
 from kafkabus._sync.dispositions import duplicate_scan
 from kafkabus._sync.kafka.offset_reader import OffsetReader
 from kafkabus._sync.receiving import deletion, peek
@@ -59,3 +61,36 @@ def test_a_look_reads_few_bytes_at_a_time(
         assert context.deletion.delete(context.catalog.entity(EntityPath(queue)), 20, NEVER) == 8
         assert max(counts) == count
         assert [str(one)[0] for one in receiver.peek_messages(20, sequence_number=1)] == ["c"]
+
+
+def test_a_session_that_is_used_meanwhile_is_looked_at_once(
+    runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger is asked again, as its first answer has messages of another session alone."""
+    queue = new_queue(runtime.connection_string, requires_session=True)
+    later = datetime.now(timezone.utc) + timedelta(hours=1)
+    with (
+        ServiceBusClient.from_connection_string(runtime.connection_string) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, session_id="a") as receiver,
+    ):
+
+        def send_and_receive(*bodies: str) -> None:
+            sender.send_messages([ServiceBusMessage(body, session_id="a") for body in bodies])
+            assert len(take(receiver, len(bodies))) == len(bodies)
+
+        send_and_receive("a0")
+        sender.schedule_messages([ServiceBusMessage(f"b{one}", session_id="b") for one in range(12)], later)
+        asked: list[int] = []
+
+        class UsedBefore(Peek):
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
+                asked.append(self.start)
+                if len(asked) == 2:
+                    send_and_receive("a1", "a2")
+
+        monkeypatch.setattr(peek, "Peek", UsedBefore)
+        seen = [str(one) for _ in range(4) for one in receiver.peek_messages(10)]
+        assert seen == ["a1", "a2"]
+        assert len(asked) > 4
