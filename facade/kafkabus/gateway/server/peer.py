@@ -82,7 +82,7 @@ CARRIED_BYTES = 8 * 1024 * 1024
 """How many bytes of claimed messages may wait for a client that does not read; more are given back."""
 CARRIED_SHARE = 0.25
 """How much of the bytes that all clients may make the gateway keep these messages may be."""
-RESUMED_WITHIN = 0.005
+RESUMED_WITHIN = 0.001
 """How long, in seconds, a link that goes on keeps those back that waited as well, until the client read something."""
 WORK_WITHIN = 3.0
 """How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
@@ -586,7 +586,8 @@ class Peer(asyncio.BufferedProtocol):
             self._carries_little.clear()
         else:
             self._carries_little.set()
-        self._note_kept()
+        if size > 0:
+            self._note_kept()
 
     @property
     def carries_too_much(self) -> bool:

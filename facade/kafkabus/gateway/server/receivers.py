@@ -90,7 +90,7 @@ BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """About how many bytes of messages are claimed at once."""
 CARRIED_FOR: Final = 5.0
 """How long, in seconds, claimed messages wait for a client that does not read, before they are given back."""
-CLAIMING_AT_ONCE: Final = 4
+CLAIMING_AT_ONCE: Final = 16
 """How many links of a client may wait for so many bytes at the same time; more of them wait for less each."""
 LEAST_BYTES_AT_ONCE: Final = 64 * 1024
 """How many bytes each may claim at least."""
@@ -357,8 +357,8 @@ class ReceiverNode(BaseNode):
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
         link, peer, sent, size = self.link, self.peer, 0, 0
-        pace, carried = Pace(), sum(size_of(one._record) for one in messages)
-        peer.carry(carried)
+        pace, carried = Pace(), deque(size_of(message._record) for message in messages)
+        peer.carry(sum(carried))
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
                 if not peer.can_write.is_set():
@@ -369,13 +369,14 @@ class ReceiverNode(BaseNode):
                         break
                     continue
                 message = messages[sent]
+                peer.carry(-carried.popleft())
                 payload = stored(message, ShownLock.OF_LINK)
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
                 sent, size = sent + 1, size + len(payload)
                 peer.note_sent(len(payload))
                 await pace.keep()
         finally:
-            peer.carry(-carried)
+            peer.carry(-sum(carried))
             self._note_size(size, sent)
             await self._give_back([discard_body(message) for message in messages[sent:]])
 
