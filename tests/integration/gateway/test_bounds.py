@@ -126,6 +126,9 @@ async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
             await become(lambda: not peer.can_write.is_set())
             # Without the bound, each of the links keeps four.
             assert len({bytes(one.body[:2]) for one in await received(await client.receiver("q", 60), 50)}) == 50
+            await become(lambda: peer.carried_bytes == 0)
+            # Messages that went back count no longer.
+            assert gateway.budget._kept[peer.network][peer][1] == peer._shared_bytes(peer._transport)
             stuck.abort()
             await stuck.until(lambda: False)
         await become(lambda: len(gateway.peers) == 1)

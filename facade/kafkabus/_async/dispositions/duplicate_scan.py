@@ -13,6 +13,7 @@ from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError
 from kafkabus._ledger.operations import LedgerState
+from kafkabus._ledger.ranges import NEVER
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -101,11 +102,7 @@ class DuplicateScan:
     async def scan_all(self, entity: Entity, partitions: Sequence[int]) -> None:
         """Scan partitions, for a caller without states and ends; do nothing if the entity detects no duplicates."""
         if entity.detects_duplicates:
-            states = await self._connections.ledger_client.states(
-                [entity.ledgers[partition] for partition in partitions]
-            )
-            ends = await self._connections.pool.run(self._connections.topics.ends, entity.topic, partitions)
-            await self.scan_to(entity, dict(zip(partitions, states, strict=True)), ends)
+            await self._scan_towards(entity, dict.fromkeys(partitions, NEVER))
 
     async def scan_beyond(self, entity: Entity, offsets: Mapping[int, Sequence[int]]) -> None:
         """Find the duplicates among records; do nothing if the entity detects no duplicates.

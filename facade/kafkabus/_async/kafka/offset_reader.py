@@ -108,8 +108,8 @@ class OffsetReader:
 
 def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
     """Return the offset behind those up to which a read with ``most_bytes`` came that was to go on to ``last``."""
-    is_cut = records and sum(map(size_of, records)) >= most_bytes
-    return (records[-1].offset() or 0) + 1 if is_cut else last + 1
+    after = (records[-1].offset() or 0) + 1 if records else last + 1
+    return after if after <= last and sum(map(size_of, records)) >= most_bytes else last + 1
 
 
 class _PointConsumer:

@@ -11,6 +11,7 @@ from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError
 from kafkabus._ledger.operations import LedgerState
+from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.compat import sleep
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.kafka.offset_reader import read_upto
@@ -102,9 +103,7 @@ class DuplicateScan:
     def scan_all(self, entity: Entity, partitions: Sequence[int]) -> None:
         """Scan partitions, for a caller without states and ends; do nothing if the entity detects no duplicates."""
         if entity.detects_duplicates:
-            states = self._connections.ledger_client.states([entity.ledgers[partition] for partition in partitions])
-            ends = self._connections.pool.run(self._connections.topics.ends, entity.topic, partitions)
-            self.scan_to(entity, dict(zip(partitions, states, strict=True)), ends)
+            self._scan_towards(entity, dict.fromkeys(partitions, NEVER))
 
     def scan_beyond(self, entity: Entity, offsets: Mapping[int, Sequence[int]]) -> None:
         """Find the duplicates among records; do nothing if the entity detects no duplicates.

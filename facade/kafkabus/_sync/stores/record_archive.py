@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for
+from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for, size_of
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
@@ -100,10 +100,12 @@ class RecordArchive:
             last = read_upto(records, last, most_bytes) - 1
         there = {record.offset() for record in records}
         apart: list[Record] = []
+        size = 0
         for offset, archived in sorted((self._find(entity, partition, first, last)).items()):
             if offset not in there:
                 apart.append(self._fetch(archived, deadline))
-                if most_bytes is not None and read_upto(apart, last, most_bytes) <= last:
+                size += size_of(apart[-1])
+                if most_bytes is not None and size >= most_bytes:
                     return apart
         return [*apart, *records]
 

@@ -586,8 +586,7 @@ class Peer(asyncio.BufferedProtocol):
             self._carries_little.clear()
         else:
             self._carries_little.set()
-        if size > 0:
-            self._note_kept()
+        self._note_kept()
 
     @property
     def carries_too_much(self) -> bool:
