@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import uuid
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 from hypothesis import strategies as st
@@ -16,7 +17,7 @@ from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.filters.evaluate import Subject
 from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES
 
-_NAMES = ("i", "I", "f", "t", "b", "at", "for", "id", "raw", "any", "Ü", "with space", "sys.Label")
+_NAMES = ("i", "I", "f", "t", "b", "at", "for", "id", "raw", "d", "any", "Ü", "with space", "sys.Label")
 _TEXTS = st.text(alphabet="aAb%_\\é𝄞'\n", max_size=6)
 _NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 _MOMENTS = st.integers(-(10**11), 10**11).map(lambda micros: _NOON + timedelta(microseconds=micros)) | st.sampled_from(
@@ -25,11 +26,24 @@ _MOMENTS = st.integers(-(10**11), 10**11).map(lambda micros: _NOON + timedelta(m
 _DURATIONS = st.timedeltas(min_value=timedelta(-1), max_value=timedelta(1)) | st.sampled_from(
     [timedelta(0), timedelta.max, timedelta.min]
 )
-_INTEGERS = st.integers(-3, 9) | st.sampled_from([2**53 + 1, 2**63 - 1, -(2**63), 2**63, -(2**70), 3037000500])
+_INTEGERS = st.integers(-3, 9) | st.sampled_from(
+    [2**53 + 1, 2**63 - 1, -(2**63), 2**63, 2**64 - 1, -(2**70), 3037000500]
+)
 _REALS = st.sampled_from([0.0, -0.0, 1.0, 1.5, -2.5, 1e-9, 1e300, math.nan, math.inf, -math.inf, 2.0**53])
+
+
+def _decimal(value: int, places: int) -> Decimal:
+    return Decimal((value < 0, tuple(map(int, str(abs(value)))), -places))
+
+
+_DECIMALS = st.builds(
+    _decimal,
+    st.integers(-30, 130) | st.integers(-(10**34) + 1, 10**34 - 1),
+    st.integers(-3, 4) | st.sampled_from([-6000, 40, 6000]),
+)
 _UUIDS = st.sampled_from([uuid.UUID(int=n << 64) for n in range(3)])
 _VALUES = st.one_of(
-    st.none(), st.booleans(), _INTEGERS, _REALS, _TEXTS, _MOMENTS, _DURATIONS, _UUIDS, st.binary(max_size=3)
+    st.none(), st.booleans(), _INTEGERS, _REALS, _TEXTS, _MOMENTS, _DURATIONS, _UUIDS, st.binary(max_size=3), _DECIMALS
 )
 _KINDS = {
     "i": _INTEGERS,
@@ -40,6 +54,7 @@ _KINDS = {
     "for": _DURATIONS,
     "id": _UUIDS,
     "raw": st.binary(max_size=3),
+    "d": _DECIMALS,
 }
 _SHORT = st.none() | _TEXTS
 
@@ -55,6 +70,7 @@ PARAMETERS: dict[str, Any] = {
     "@for": timedelta(seconds=1),
     "@id": uuid.UUID(int=0),
     "@raw": b"a",
+    "@d": Decimal("1.50"),
     "@null": None,
 }
 """Values of what filters may name."""
@@ -91,7 +107,12 @@ def _quoted(text: str) -> str:
 
 _PATTERNS = st.text(alphabet="aAb%_\\é𝄞", max_size=6).map(_quoted)
 _SYSTEM = st.sampled_from(sorted(set(SYSTEM_PROPERTIES.values()))).map("sys.{}".format)
-_PROPERTIES = st.sampled_from([f"[{name}]" for name in _NAMES if "." not in name] + ["user.i", "missing"]) | _SYSTEM
+_PROPERTIES = (
+    st.sampled_from(
+        [f"[{name}]" for name in _NAMES if "." not in name] + ["user.i", "missing", "ce_type", "Foreign", "Long"]
+    )
+    | _SYSTEM
+)
 _LOOKED_UP = st.sampled_from(
     ["p('I')", "p('user.t')", "p('sys.label')", "p(@name)", "p(t)", "p('sys.none')", "p(missing)", "p(i)", "p('ü')"]
 )
@@ -103,15 +124,21 @@ _ATOMS = (
     | st.sampled_from(sorted(PARAMETERS))
 )
 _NUMBERS = st.sampled_from(
-    ["[i]", "[f]", "1", "-3", "2.5", "0", "-0.0", "@i", "9223372036854775807", "sys.Size", "missing"]
+    ["[i]", "[f]", "[d]", "@d", "1", "-3", "2.5", "0", "-0.0", "@i", "9223372036854775807", "sys.Size", "missing"]
 )
-_WORDS = _TEXTS.map(_quoted) | st.sampled_from(["[t]", "sys.Label", "sys.MessageId", "@t", "p('t')", "missing"])
+_WORDS = _TEXTS.map(_quoted) | st.sampled_from(
+    ["[t]", "ce_type", "sys.Label", "sys.MessageId", "@t", "p('t')", "missing"]
+)
 _ALIKE = st.sampled_from(
     [
         ("[b]", "TRUE"),
         ("[b]", "@b"),
         ("[at]", "@at"),
         ("[for]", "@for"),
+        ("[d]", "@d"),
+        ("[d]", "1.5"),
+        ("[at] - @at", "[for]"),
+        ("[d] * [d]", "@d / 2"),
         ("[id]", "@id"),
         ("[raw]", "@raw"),
         ("sys.EnqueuedTimeUtc", "@at"),

@@ -5,6 +5,7 @@ A random number generator decides, so that both Hypothesis and ``tests.faults.fu
 
 from __future__ import annotations
 
+import decimal
 import json
 import random
 import string
@@ -35,7 +36,7 @@ from kafkabus_mapping.amqp.types import (
     Array,
     Byte,
     Char,
-    Decimal,
+    DecimalBits,
     Described,
     Float,
     Int,
@@ -88,7 +89,7 @@ _SCALARS: Final[Sequence[Callable[[random.Random], Any]]] = (
     lambda chance: chance.choice(_FLOATS),
     lambda chance: Float(chance.choice((0.0, 1.5, float("inf"), float("nan")))),
     lambda chance: Char(chance.choice(_LETTERS)),
-    lambda chance: Decimal(chance.randbytes(chance.choice((4, 8, 16)))),
+    lambda chance: DecimalBits(chance.randbytes(chance.choice((4, 8, 16)))),
     text,
     lambda chance: Symbol(ascii_text(chance)),
     lambda chance: chance.randbytes(chance.randrange(9)),
@@ -225,8 +226,14 @@ def _spoilt(chance: random.Random, encoded: bytes, number: int) -> bytes:
 
 def _python_value(chance: random.Random) -> Any:
     """Return any value of Python's, those included that no message carries."""
-    odd = (1 << 64, -(1 << 63) - 1, 1 << 400, timedelta.max, timedelta.min, "\ud800", object(), bytearray(b"x"))
-    usual = (timedelta(1), 5, 1 << 63, "x", "ä", b"\xff", None, True, 1.5, float("nan"), _moment(chance), uuid.uuid4())
+    odd = (
+        *(1 << 64, -(1 << 63) - 1, 1 << 400, timedelta.max, timedelta.min, "\ud800", object(), bytearray(b"x")),
+        decimal.Decimal(chance.choice(("NaN", "-Infinity", "1E+9999", "9" * 35))),
+    )
+    usual = (
+        *(timedelta(1), 5, 1 << 63, "x", "ä", b"\xff", None, True, 1.5, float("nan"), _moment(chance), uuid.uuid4()),
+        decimal.Decimal(chance.choice(("12.50", "-0", "1E+6000", "9" * 34))),
+    )
     moments = (datetime.max.replace(tzinfo=timezone(timedelta(hours=-1))), datetime.min.replace(tzinfo=timezone.utc))
     return chance.choice(chance.choice((usual, usual, usual, odd, moments)))
 
@@ -252,7 +259,7 @@ def sdk_message(chance: random.Random, number: int) -> Any:
             time_to_live=chance.choice((None, timedelta.max, timedelta(hours=1), -5 if odd else 0)),
         )
     bodies: Mapping[str, Any] = {
-        "data_body": b"x",
+        "data_body": chance.choice((b"x", [b"x", "y"], [b"", b"x" * 9, b""])),
         "value_body": _nested_value(chance),
         "sequence_body": [_nested_value(chance)],
     }

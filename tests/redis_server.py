@@ -48,11 +48,6 @@ def program_with_tls() -> RedisProgram | None:
     return next((program for program in reversed(all_programs()) if b"SSL_CTX_new" in program.path.read_bytes()), None)
 
 
-def at_once(_seconds: float) -> Callable[[object], bool]:
-    """Stand in for tenacity's ``stop_after_delay``: give up after the first attempt."""
-    return lambda _state: True
-
-
 @contextmanager
 def serving(program: RedisProgram, folder: Path, *options: str) -> Generator[int]:
     """Run a Redis that keeps nothing and gives all clients all rights; yield its port.

@@ -23,7 +23,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkabus._ledger.scripts import FIGURES, FRAGMENTS, LOOK, PROGRAMS, RESTORE
+from kafkabus._ledger.scripts import DESCRIBE, FIGURES, FIND_DESCRIPTIONS, FRAGMENTS, LOOK, PROGRAMS, RESERVE, RESTORE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -72,9 +72,9 @@ def main() -> int:
         The exit status: 0 if there are no findings, 1 otherwise.
     """
     try:
-        findings, complete = lint(
-            FOLDER, FRAGMENTS, [*(program for program in PROGRAMS if program != FRAGMENTS), LOOK, FIGURES, RESTORE]
-        )
+        of_requests = [program for program in PROGRAMS if program != FRAGMENTS]
+        others = [LOOK, FIGURES, RESTORE, DESCRIBE, FIND_DESCRIPTIONS, RESERVE]
+        findings, complete = lint(FOLDER, FRAGMENTS, [*of_requests, *others])
     except LuacheckError as error:
         print(error, file=sys.stderr)
         return 1

@@ -12,6 +12,7 @@ from benchmarks.rows.command_line import command_line
 from benchmarks.rows.complete_one_by_one import complete_one_by_one
 from benchmarks.rows.duplicates import duplicates
 from benchmarks.rows.emulator import emulator
+from benchmarks.rows.entities import entities
 from benchmarks.rows.gateway import gateway
 from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
@@ -60,6 +61,7 @@ WORKS: Mapping[str, Work] = {
     "backlog": backlog,
     "processor-time": processor_time,
     "idle": idle,
+    "entities": entities,
     "receivers": receivers,
     "first-message": first_message,
     "command-line": command_line,

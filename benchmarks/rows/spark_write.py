@@ -24,6 +24,7 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
     # Imported here because Spark takes seconds to import, and the other rows do not need it.
     from pyspark.sql import functions as F
 
+    from kafkabus_mapping.formats import LATEST
     from kafkabus_spark import session, stop, write
     from kafkabus_spark.encoding import SINK, Rules, encoded
     from kafkabus_spark.writer import PRODUCING
@@ -45,7 +46,7 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
                 )
                 .persist()
             )
-            made = encoded(messages, Rules(queue, PARTITIONS, False, False, 256 * 1024))
+            made = encoded(messages, Rules(queue, PARTITIONS, False, False, 256 * 1024, LATEST))
             records = made.select(*(F.col(own).alias(name) for name, own in SINK.items())).persist()
             for frame in (messages, records):
                 frame.count()  # Spark holds it from now on.

@@ -3,7 +3,8 @@
 A checkpoint says which offsets of a log are not settled. Those below its cursor stand in blocks of offsets, each a record of
 its own; the head has the rest, and names the version that it knows of each block. A writer that was paused may overwrite
 later records: a block that is older than the head knows is no answer, and all offsets from there on count as never granted. A
-block that is newer than the head is true all the same.
+block that is newer than the head is true all the same. Changed application properties stand in parts of their own, by ranges of
+offsets: of a part that is older than the head knows, the messages count as unchanged.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ BLOCK: Final = 65_536
 """How many offsets a block has."""
 SEPARATOR: Final = "#"
 """Separates a ledger's prefix and a block's number in the key of a block; the key of a head is the prefix alone."""
+CHANGES: Final = "c"
+"""Begins, behind the separator, the name of a part with changed properties: the first offset, ``+``, the number of offsets, and
+``?`` if it is one message that only a transaction would change."""
 
 
 class Checkpoint(NamedTuple):
@@ -41,6 +45,8 @@ class Checkpoint(NamedTuple):
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970.
         markers: An offset in the log of the namespace's transactions: the checkpoint accounts for each transaction whose record
             stands below it. None if this was not looked up.
+        changes: Offset and changed application properties (name to JSON text) of each message that has some; and whether a
+            transaction that is not over would change them.
     """
 
     cursor: int
@@ -57,6 +63,7 @@ class Checkpoint(NamedTuple):
     schedules: bool
     scheduled: list[tuple[int, int]]
     markers: int | None
+    changes: list[tuple[int, dict[str, str], bool]]
 
 
 def ledger_prefix(namespace: str, path: EntityPath, generation: str, partition: int, name: str = "queue") -> str:
@@ -72,12 +79,13 @@ def ledger_prefix(namespace: str, path: EntityPath, generation: str, partition: 
     return f"{ledger_tag(namespace, path, generation, partition)}:{name}"
 
 
-def read_checkpoint(head: str, blocks: Mapping[int, str]) -> Checkpoint:
+def read_checkpoint(head: str, blocks: Mapping[int, str], changes: Mapping[str, str] | None = None) -> Checkpoint:
     """Put a checkpoint together from its head and its blocks.
 
     Args:
         head: The head.
         blocks: The blocks that are there, by number.
+        changes: The parts with changed properties that are there, by name. Those that are older than the head knows are none.
 
     Raises:
         ValueError: A text was not written as a head or a block.
@@ -112,6 +120,12 @@ def read_checkpoint(head: str, blocks: Mapping[int, str]) -> Checkpoint:
         scheduled=[(offset, when) for part in parts for offset, when in part.get("scheduled", ())],
         # Settlements in an outdated block are not known any more: all that is known of transactions is told again.
         markers=0 if outdated and "markers" in state else state.get("markers"),
+        changes=[
+            (offset, change, prepared)
+            for name, since in state.get("changes", {}).items()
+            if (text := (changes or {}).get(name)) is not None and block_version(text) >= since
+            for offset, change, prepared in json.loads(block_content(text))
+        ],
     )
 
 

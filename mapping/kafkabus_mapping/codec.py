@@ -7,10 +7,12 @@ derived from its topic, partition and offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from operator import attrgetter
+from typing import Any
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.properties import PropertyValue, decode_properties, encode_properties
@@ -27,6 +29,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 _FIELD_OF = {header: field for field, header in h.TEXT_FIELDS}
 _TEXT_HEADERS = tuple(header for _, header in h.TEXT_FIELDS)
 _text_values = attrgetter(*(field for field, _ in h.TEXT_FIELDS))
+_READ_OVER = frozenset({h.ADDRESSED_TO, h.TRACEPARENT, h.TRACESTATE})
+"""Headers that say nothing about the message: the first one names the subscription that receives the record."""
 _LARGEST = (1 << 63) - 1
 _ALL_BUT_ONE = len(_TEXT_HEADERS) - 1
 
@@ -49,6 +53,7 @@ class Envelope:
         scheduled_enqueue_time_utc: When the message becomes receivable; None means at once.
         application_properties: The application's own properties; empty if it set none.
         body_type: ``sequence`` or ``value`` for a JSON body; None for bytes.
+        data_sections: The lengths of a body's data sections but the last, joined by commas; None if there is only one.
         amqp: JSON text of the AMQP header, footer and annotations; None if none was set.
         dead_letter_reason: Why the message was dead-lettered.
         dead_letter_error_description: A longer explanation of why the message was dead-lettered.
@@ -56,6 +61,8 @@ class Envelope:
         enqueued_sequence_number: The sequence number of the message in the entity where it was first enqueued.
         transfer_source: Identity of the record that a transfer copied.
         hops: How often the message was forwarded; None means never.
+        foreign: The names of application properties that another producer wrote as headers; None if there are none. Filters
+            take their values as texts, if they are UTF-8.
     """
 
     message_id: str | None = None
@@ -71,6 +78,7 @@ class Envelope:
     scheduled_enqueue_time_utc: datetime | None = None
     application_properties: Mapping[str | bytes, PropertyValue] | None = None
     body_type: str | None = None
+    data_sections: str | None = None
     amqp: str | None = None
     dead_letter_reason: str | None = None
     dead_letter_error_description: str | None = None
@@ -78,6 +86,7 @@ class Envelope:
     enqueued_sequence_number: int | None = None
     transfer_source: str | None = None
     hops: int | None = None
+    foreign: frozenset[str] | None = None
 
 
 def encode_headers(envelope: Envelope) -> Headers:
@@ -106,14 +115,26 @@ def encode_headers(envelope: Envelope) -> Headers:
         headers.append((h.ENQUEUED_SEQUENCE_NUMBER, b"%d" % envelope.enqueued_sequence_number))
     if envelope.hops is not None:
         headers.append((h.HOPS, b"%d" % envelope.hops))
-    if envelope.application_properties:
-        headers.append(
-            (
-                h.APPLICATION_PROPERTIES,
-                _utf_8(h.APPLICATION_PROPERTIES, encode_properties(envelope.application_properties)),
-            )
-        )
+    properties = envelope.application_properties
+    if properties and envelope.foreign is not None:
+        properties = _split_off_foreign(properties, envelope.foreign, headers)
+    if properties:
+        headers.append((h.APPLICATION_PROPERTIES, _utf_8(h.APPLICATION_PROPERTIES, encode_properties(properties))))
     return headers
+
+
+def _split_off_foreign(
+    properties: Mapping[str | bytes, PropertyValue], names: frozenset[str], headers: Headers
+) -> dict[str | bytes, PropertyValue]:
+    """Write the bytes that another producer wrote as headers as such; return the other properties."""
+    others: dict[str | bytes, PropertyValue] = {}
+    for key, value in properties.items():
+        name = key.decode(errors="replace") if isinstance(key, bytes) else key
+        if name in names and isinstance(value, bytes):
+            headers.append((name, value))
+        else:
+            others[key] = value
+    return others
 
 
 def _utf_8(header: str, value: str) -> bytes:
@@ -147,8 +168,8 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
                 setattr(envelope, _FIELD_OF[name], value.decode())
             elif name == h.APPLICATION_PROPERTIES:
                 properties = decode_properties(value)
-            elif name == h.ADDRESSED_TO:
-                value.decode()  # Checked only: it names the subscription that receives the record.
+            elif name in _READ_OVER:
+                value.decode()  # Checked only.
             else:
                 _decode_number(envelope, name, value)
         except (ValueError, OverflowError):  # noqa: PERF203 - one broken header must not spoil the others
@@ -156,9 +177,62 @@ def decode_headers(headers: Iterable[tuple[str, bytes | None]] | None, *, key: b
     if envelope.message_id is None:
         envelope.message_id = place
         envelope.partition_key = envelope.partition_key or _key_text(key)
+    if foreign:
+        envelope.foreign = frozenset(map(str, foreign.keys() - properties.keys())) or None
     foreign.update(properties)
     envelope.application_properties = foreign
     return envelope
+
+
+def change_properties(
+    headers: Iterable[tuple[str, bytes | None]], changes: Mapping[str | bytes, PropertyValue]
+) -> Headers:
+    """Return the headers of a record with other application properties: those that are named, and its own.
+
+    Args:
+        headers: The record's headers.
+        changes: The application properties to change, or to add.
+
+    Raises:
+        PropertyRuleError: One of these has a type that messages cannot carry.
+    """
+    properties: dict[Any, PropertyValue] = {}
+    others: Headers = []
+    for name, value in headers:
+        if name == h.APPLICATION_PROPERTIES and value is not None:
+            with suppress(ValueError):  # Of a plain producer; what does not parse stays a header of its own.
+                properties = {**decode_properties(value)}
+                continue
+        others.append((name, value))
+    text = encode_properties(properties | dict(changes))
+    return [*others, (h.APPLICATION_PROPERTIES, _utf_8(h.APPLICATION_PROPERTIES, text))]
+
+
+def join_sections(sections: Sequence[bytes]) -> tuple[bytes, str | None]:
+    """Return the body of these data sections, and ``Envelope.data_sections``."""
+    if len(sections) == 1:
+        return sections[0], None
+    return b"".join(sections), ",".join(str(len(section)) for section in sections[:-1])
+
+
+def split_sections(body: bytes, data_sections: str | None) -> list[bytes]:
+    """Return the data sections of a body; only one if their lengths do not fit it, as those of a foreign producer may not.
+
+    Args:
+        body: The body.
+        data_sections: See ``Envelope.data_sections``.
+    """
+    if data_sections is None:
+        return [body]
+    lengths = data_sections.split(",")
+    if not all(length.isascii() and length.isdigit() and len(length) < 20 for length in lengths):
+        return [body]
+    sections: list[bytes] = []
+    begin = 0
+    for length in map(int, lengths):
+        sections.append(body[begin : begin + length])
+        begin += length
+    return [*sections, body[begin:]] if begin <= len(body) else [body]
 
 
 def to_milliseconds(moment: datetime) -> int:

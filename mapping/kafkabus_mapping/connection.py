@@ -137,7 +137,13 @@ def parse_connection_string(conn_str: str) -> ServiceBusConnectionStringProperti
     for name in parts:
         if name != _proper(name) and name.lower() != "sharedaccesssignature":
             raise ValueError(f"connection string: unknown part {name!r}; did you mean {_proper(name)!r}?")
-    return properties_of(parts)
+    properties = properties_of(parts)
+    if not (properties.shared_access_key or properties.shared_access_signature):
+        raise ValueError(
+            "connection string: neither SharedAccessKey nor SharedAccessSignature: add "
+            "'SharedAccessKeyName=…;SharedAccessKey=…', as azure.servicebus needs one of them"
+        )
+    return properties
 
 
 def parse_parts(conn_str: str) -> dict[str, str]:
@@ -400,8 +406,14 @@ def _check_name(name: str, before: str) -> None:
     """Raise ValueError if a part is unknown; the error does not show a part that may be the end of a secret."""
     if _proper(name) is not None:
         return
-    near = get_close_matches(name.lower(), _PARTS, n=1, cutoff=0.8)
-    remedy = f"did you mean {_PARTS[near[0]]!r}?" if near else f"known parts: {', '.join(_PARTS.values())}"
+    lowered = name.lower()
+    near = get_close_matches(lowered, _PARTS, n=1, cutoff=0.8)
+    if near:
+        remedy = f"did you mean {_PARTS[near[0]]!r}?"
+    else:
+        ranked = get_close_matches(lowered, _PARTS, n=len(_PARTS), cutoff=0.0)
+        ranked.sort(key=lambda part: not (lowered in part or part in lowered))
+        remedy = f"known parts, the nearest first: {', '.join(_PARTS[part] for part in ranked)}"
     secret = _may_be_secret(_proper(before) or "")
     if name.isalpha() and not secret:
         raise ValueError(f"connection string: unknown part {name!r}; {remedy}")

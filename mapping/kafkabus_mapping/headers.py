@@ -27,6 +27,8 @@ APPLICATION_PROPERTIES: Final = "sb-application-properties"
 """A JSON object; see ``properties``."""
 BODY_TYPE: Final = "sb-body-type"
 """``sequence`` or ``value`` with a JSON body; absent if the record's value is the body's bytes."""
+DATA_SECTIONS: Final = "sb-data-sections"
+"""Decimal lengths of the body's data sections but the last, in bytes, joined by commas; absent if there is only one."""
 AMQP: Final = "sb-amqp"
 """A JSON object of the AMQP header, footer and annotations; absent if the sender set none."""
 DEAD_LETTER_REASON: Final = "sb-dead-letter-reason"
@@ -38,6 +40,11 @@ TRANSFER_SOURCE: Final = "sb-transfer-source"
 """Identity of the record that a transfer copied: ``<ledger>@<sequence number>``."""
 HOPS: Final = "sb-hops"
 """Decimal count of how often the message was forwarded."""
+
+TRACEPARENT: Final = "sb-traceparent"
+"""Trace context, as W3C writes it; read over by this version, which does not write it."""
+TRACESTATE: Final = "sb-tracestate"
+"""State of the tracing system, as W3C writes it; read over by this version, which does not write it."""
 
 ADDRESSED_TO: Final = "sb-addressed-to"
 """Key of the only subscription that receives this record of a topic: its rules made several copies of one message."""
@@ -53,6 +60,7 @@ TEXT_FIELDS: Final[tuple[tuple[str, str], ...]] = (
     ("reply_to", REPLY_TO),
     ("reply_to_session_id", REPLY_TO_SESSION_ID),
     ("body_type", BODY_TYPE),
+    ("data_sections", DATA_SECTIONS),
     ("amqp", AMQP),
     ("dead_letter_reason", DEAD_LETTER_REASON),
     ("dead_letter_error_description", DEAD_LETTER_DESCRIPTION),

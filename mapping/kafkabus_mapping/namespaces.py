@@ -13,7 +13,13 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 from typing_extensions import Self
 
-from kafkabus_mapping.entities import FOREVER, PARTITIONS_STANDARD, EntityDescription, TopicDescription
+from kafkabus_mapping.entities import (
+    FOREVER,
+    PARTITIONS_STANDARD,
+    EntityDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
 from kafkabus_mapping.formats import FIRST
 
 KIB = 1024
@@ -54,6 +60,8 @@ class NamespaceDescription(BaseModel):
         updated_at: When the namespace was last changed, UTC.
         format: The format in which the namespace is stored; see ``formats``.
         format_by: The version of kafkabus that brought the namespace into that format; empty for the first format.
+        upgrading_from: The format that programs still write while the namespace is upgraded, until those that read no other
+            one have seen the new number; None at all other times.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -64,6 +72,7 @@ class NamespaceDescription(BaseModel):
     updated_at: datetime
     format: Annotated[int, Field(ge=FIRST)] = FIRST
     format_by: str = ""
+    upgrading_from: Annotated[int, Field(ge=FIRST)] | None = None
 
     @model_serializer(mode="wrap")
     def _first_format_unnamed(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -71,6 +80,8 @@ class NamespaceDescription(BaseModel):
         written: dict[str, Any] = serialize(self)
         if self.format == FIRST:
             del written["format"], written["format_by"]
+        if self.upgrading_from is None:
+            del written["upgrading_from"]
         return written
 
     @model_validator(mode="after")
@@ -82,6 +93,11 @@ class NamespaceDescription(BaseModel):
                 "namespace, and only for that"
             )
         return self
+
+    @property
+    def written_format(self) -> int:
+        """The format that programs write: ``format``, unless the namespace is being upgraded."""
+        return self.upgrading_from or self.format
 
     @property
     def max_message_bytes(self) -> int:
@@ -124,7 +140,6 @@ class NamespaceDescription(BaseModel):
                 f"max_message_size_in_kilobytes={entity.max_message_size_in_kilobytes}: messages of this {self.tier.value} "
                 f"namespace have up to {limit} KB; leave it out"
             )
-        _check_forwarding(entity)
         if self.tier is Tier.BASIC:
             if isinstance(entity, TopicDescription):
                 raise NamespaceRuleError("topics are not in the Basic tier: use Standard")
@@ -163,14 +178,28 @@ class NamespaceDescription(BaseModel):
             )
 
 
-def _check_forwarding(queue: EntityDescription) -> None:
-    """Check that a queue with sessions does not forward; the service forbids it (Azure/azure-service-bus, issues 317, 660).
+def check_forwarding(known: EntityDescription | None, entity: EntityDescription) -> None:
+    """Check that messages of sessions move on only if they always did: those that wait in sessions would stay there.
+
+    Service Bus accepts ``create_queue`` with both settings, as recorded tests of its SDK for Python show, and forbids it for
+    subscriptions (Azure/azure-service-bus, issues 317, 660).
+
+    Args:
+        known: The description before an update; None if the entity is created.
+        entity: The description after it.
 
     Raises:
-        NamespaceRuleError: The queue has sessions and a setting to forward messages.
+        NamespaceRuleError: It has sessions, and begins to forward its messages, or is a subscription.
     """
-    if queue.forward_to is not None and queue.requires_session:
+    if entity.forward_to is None or not entity.requires_session:
+        return
+    if isinstance(entity, SubscriptionDescription):
         raise NamespaceRuleError(
-            f"forward_to={queue.forward_to!r} with requires_session: a queue with sessions forwards nothing (one without "
-            "may forward to it), so leave one of them out"
+            f"forward_to={entity.forward_to!r} with requires_session: a subscription with sessions forwards nothing (one "
+            "without may forward to a queue with sessions), so leave one of them out"
+        )
+    if known is not None and known.forward_to is None:
+        raise NamespaceRuleError(
+            f"forward_to={entity.forward_to!r} with requires_session: a queue with sessions forwards only if it was created "
+            "so, as its messages wait in their sessions; create another queue"
         )

@@ -2,9 +2,11 @@
 
 A property's value is a JSON string, number, boolean or null; an object with one member is a tagged value:
 ``{"datetime": "2026-01-31T12:00:00.000001+00:00"}``, ``{"uuid": "…"}``, ``{"bytes": "<base64>"}``, ``{"int": "…"}``
-for integers beyond 2**53, ``{"float": "nan"}`` for floats that JSON cannot write, ``{"timedelta": <microseconds>}``.
+for integers beyond 2**53, ``{"float": "nan"}`` for floats that JSON cannot write, ``{"timedelta": <microseconds>}``, and from
+format 2 on ``{"decimal": "12.50"}``.
 
-Within a body or annotations, values of types that only AMQP has are tagged with their type: ``{"int32": 5}``.
+Within a body or annotations, values of types that only AMQP has are tagged with their type: ``{"int32": 5}``. There, a decimal
+has its bits in AMQP: ``{"decimal": {"bytes": "<base64>"}}``, in the first format as well.
 """
 
 from __future__ import annotations
@@ -15,13 +17,15 @@ import math
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal, InvalidOperation
 from typing import Any, TypeVar
 
+from kafkabus_mapping.amqp.decimals import bits_of
 from kafkabus_mapping.amqp.types import (
     Array,
     Byte,
     Char,
-    Decimal,
+    DecimalBits,
     Described,
     Float,
     Int,
@@ -34,7 +38,7 @@ from kafkabus_mapping.amqp.types import (
     UShort,
 )
 
-PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | None
+PropertyValue = str | bytes | int | float | bool | uuid.UUID | datetime | timedelta | Decimal | None
 """The types of an application property's value."""
 
 T = TypeVar("T")
@@ -55,10 +59,46 @@ def encode_properties(properties: Mapping[str | bytes, PropertyValue]) -> str:
     Raises:
         PropertyRuleError: A key is not text, or a value has a type that messages cannot carry.
     """
+    return _json(_encode_object(properties))
+
+
+def _encode_object(properties: Mapping[Any, PropertyValue]) -> dict[str, object]:
     encoded: dict[str, object] = {}
     for key, value in properties.items():
         encoded[_text_key(key)] = value if type(value) is str or type(value) is bool else _encode_value(key, value)
-    return json.dumps(encoded, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return encoded
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+
+
+def write_changes(properties: Mapping[Any, PropertyValue]) -> dict[str, str]:
+    """Return the value of each application property as JSON text, by its name, as ledgers keep changed ones.
+
+    Raises:
+        PropertyRuleError: A key is not text, or a value has a type that messages cannot carry.
+        ValueError: A text holds half of a surrogate pair.
+    """
+    changes = {name: _json(value) for name, value in _encode_object(properties).items()}
+    for name, text in changes.items():
+        try:
+            f"{name}{text}".encode()
+        except UnicodeEncodeError as error:  # noqa: PERF203 - the error names the property
+            raise ValueError(
+                f"application property {name[:80]!r}: its name or value holds half of a surrogate pair, which is no text; "
+                "leave it out, or carry it as bytes"
+            ) from error
+    return changes
+
+
+def read_changes(changes: Mapping[str, str]) -> dict[str | bytes, PropertyValue]:
+    """Return the application properties that ``write_changes`` wrote.
+
+    Raises:
+        ValueError: The texts are not such JSON.
+    """
+    return {name: _decoded(_decode_value, text) for name, text in changes.items()}
 
 
 def encode_value(value: object) -> str:
@@ -69,7 +109,7 @@ def encode_value(value: object) -> str:
     Raises:
         PropertyRuleError: A value has a type that messages cannot carry.
     """
-    return json.dumps(_encode_tree(value), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return _json(_encode_tree(value))
 
 
 def decode_value(text: str | bytes) -> Any:
@@ -93,7 +133,7 @@ _OF_AMQP: Mapping[type[Any], str] = {
     Symbol: "symbol",
     Char: "char",
     Milliseconds: "milliseconds",
-    Decimal: "decimal",
+    DecimalBits: "decimal",
     Array: "array",
     Described: "described",
 }
@@ -102,6 +142,9 @@ _TO_AMQP = {tag: kind for kind, tag in _OF_AMQP.items()}
 
 
 def _encode_tree(value: object) -> object:
+    if isinstance(value, Decimal):
+        # As a client of AMQP sends it; the tag is the same one, and its content tells them apart.
+        value = bits_of(value)
     tag = _OF_AMQP.get(type(value))
     if tag is not None:
         return {tag: _encode_tree(_plain(value))}
@@ -141,7 +184,7 @@ _HOLD: Mapping[type[Any], tuple[type[Any], ...]] = {
     Float: (float, int),
     Symbol: (str,),
     Char: (str,),
-    Decimal: (bytes,),
+    DecimalBits: (bytes,),
     Array: (list,),
 }
 """Types of the content of a tagged value of AMQP; the other tags have numbers."""
@@ -181,7 +224,7 @@ def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
             # Half of a surrogate pair cannot be encoded, so the message could not be sent on.
             json.dumps(loaded, ensure_ascii=False).encode()
         return decode(loaded)
-    except (TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (TypeError, AttributeError, OverflowError, RecursionError, InvalidOperation) as error:
         raise ValueError(f"not JSON as kafkabus writes it: {error}") from error
 
 
@@ -211,9 +254,11 @@ def _encode_value(key: object, value: object) -> object:  # noqa: PLR0911 - a ca
         return {"datetime": _in_utc(key, value).isoformat()}
     if isinstance(value, timedelta):
         return {"timedelta": value // _MICROSECOND}
+    if isinstance(value, Decimal):
+        return {"decimal": str(value)}
     raise PropertyRuleError(
         f"application property {key!r} is {type(value).__name__}: "
-        "use str, bytes, int, float, bool, UUID, datetime or timedelta"
+        "use str, bytes, int, float, bool, UUID, datetime, timedelta or Decimal"
     )
 
 
@@ -226,6 +271,12 @@ def _in_utc(key: object, moment: datetime) -> datetime:
         ) from error
 
 
+def _finite(number: Decimal) -> Decimal:
+    if not number.is_finite():
+        raise ValueError(f"a decimal cannot be {number}")
+    return number
+
+
 _CONTENT_OF = {
     "int": (str, int, float),
     "float": (str, int, float),
@@ -233,6 +284,7 @@ _CONTENT_OF = {
     "uuid": (str,),
     "datetime": (str,),
     "timedelta": (int, float),
+    "decimal": (str,),
 }
 """Types of the JSON member of a tagged value."""
 
@@ -250,7 +302,7 @@ def _decode_value(value: object) -> PropertyValue:
     return _decode_tagged(tag, content)
 
 
-def _decode_tagged(tag: str, content: Any) -> PropertyValue:
+def _decode_tagged(tag: str, content: Any) -> PropertyValue:  # noqa: PLR0911 - a case each
     if tag == "int":
         return int(content)
     if tag == "float":
@@ -261,5 +313,7 @@ def _decode_tagged(tag: str, content: Any) -> PropertyValue:
         return uuid.UUID(content)
     if tag == "timedelta":
         return timedelta(microseconds=content)
+    if tag == "decimal":
+        return _finite(Decimal(content))
     moment = datetime.fromisoformat(content)
     return moment.astimezone(timezone.utc) if moment.tzinfo else moment.replace(tzinfo=timezone.utc)

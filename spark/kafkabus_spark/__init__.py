@@ -16,12 +16,14 @@ if int(pyspark.__version__.partition(".")[0]) < 4:
         name="pyspark",
     )
 
+from kafkabus_spark.columns import decimal_property
 from kafkabus_spark.copying import replay, resubmit
 from kafkabus_spark.dead_letters import dead_letters
 from kafkabus_spark.errors import (
     ConnectorMissingError,
     EntityDisabledError,
     EntityNotFoundError,
+    EntityRecreatedError,
     JavaNotFoundError,
     MessageRuleError,
     NamespaceFormatError,
@@ -41,6 +43,7 @@ __all__ = [
     "ConnectorMissingError",
     "EntityDisabledError",
     "EntityNotFoundError",
+    "EntityRecreatedError",
     "JavaNotFoundError",
     "MessageRuleError",
     "NamespaceFormatError",
@@ -56,6 +59,7 @@ __all__ = [
     "connector_package",
     "dead_letter_report",
     "dead_letters",
+    "decimal_property",
     "delta_settings",
     "partition_count",
     "partition_history",

@@ -52,7 +52,7 @@ _TEXT_COLUMNS: Final = (
     ("dead_letter_error_description", h.DEAD_LETTER_DESCRIPTION),
     ("dead_letter_source", h.DEAD_LETTER_SOURCE),
 )
-_TEXT_HEADERS: Final = (*(header for _, header in h.TEXT_FIELDS), h.ADDRESSED_TO)
+_TEXT_HEADERS: Final = (*(header for _, header in h.TEXT_FIELDS), h.ADDRESSED_TO, h.TRACEPARENT, h.TRACESTATE)
 _HEADER_OF: Final = dict(h.TEXT_FIELDS)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -63,11 +63,13 @@ YEAR_ONE: Final = -62_135_596_800_000
 YEAR_TEN_THOUSAND: Final = 253_402_300_800_000
 """The range of Python's timestamps, in milliseconds since 1970; the end is excluded."""
 _LONGEST: Final = 2**63 - 1
+MOST_PLACES: Final = 38
+"""The most digits of Spark's decimals."""
 
 _WHOLE_NUMBER: Final = r"^[ \t\n\x0B\f\r]*[+-]?[0-9]+(_[0-9]+)*[ \t\n\x0B\f\r]*$"
 """The texts that Python's ``int`` accepts."""
 _TAGGED: Final = (
-    r"OBJECT<((int|float): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))|(bytes|uuid|datetime): STRING"
+    r"OBJECT<((int|float): (STRING|BIGINT|DOUBLE|DECIMAL\([0-9,]+\))|(bytes|uuid|datetime|decimal): STRING"
     r"|timedelta: (BIGINT|DOUBLE|DECIMAL\([0-9,]+\)))>"
 )
 _JSON_OPTIONS: Final = {"allowSingleQuotes": "false"}
@@ -287,10 +289,45 @@ def _columns(default_time_to_live: timedelta | None, expires: bool) -> list[Colu
         *(texts[name].alias(name) for name in texts if name.startswith("dead_letter")),
         F.coalesce(_number(h.ENQUEUED_SEQUENCE_NUMBER), _sequence_number()).alias("enqueued_sequence_number"),
         texts["body_type"].alias("body_type"),
+        _data_sections(_last(h.DATA_SECTIONS)).alias("data_sections"),
         F.coalesce(F.col(_READ)["all"], _no_properties()).alias("application_properties"),
         _last(h.APPLICATION_PROPERTIES).alias("application_properties_json"),
         F.col("headers"),
     ]
+
+
+def _data_sections(borders: Column) -> Column:
+    """Return the lengths of a body's data sections; null if there is only one, or the header does not fit the body."""
+    lengths = F.transform(F.split(borders, ","), lambda length: length.try_cast("int"))
+    valid = F.when(borders.rlike("^[0-9]+(,[0-9]+)*$"), lengths)
+
+    def with_last(lengths: Column) -> Column:
+        total = F.aggregate(lengths, F.lit(0).cast("bigint"), lambda total, length: total + length)
+        last = F.length("value") - total
+        return F.when(last >= 0, F.concat(lengths, F.array(last.cast("int"))))
+
+    return F.when(valid.isNotNull(), bind(valid, with_last))
+
+
+def decimal_property(name: str, scale: int = 18) -> Column:
+    """Return an application property as a decimal, computed from its text with all digits.
+
+    Args:
+        name: The name of the property.
+        scale: How many digits there are behind the point, 0 to 38, default 18; further ones are rounded, half up.
+
+    Returns:
+        A column of type ``decimal(38, scale)`` over ``application_properties``; null if the property is missing, no number, or
+        too large.
+
+    Raises:
+        ValueError: The scale is not from 0 to 38.
+    """
+    if not 0 <= scale <= MOST_PLACES:
+        raise ValueError(
+            f"scale {scale}: give 0 to {MOST_PLACES}, as Spark's decimals have at most {MOST_PLACES} digits"
+        )
+    return F.col("application_properties")[name].try_cast(f"decimal({MOST_PLACES},{scale})")
 
 
 def _last(name: str) -> Column:
@@ -412,6 +449,52 @@ def parsed_properties(value: Column) -> Column:
         return both["raw"].isNotNull() & (_is_plain(both["json"]) | ~nested)
 
     return _only_if(F.struct(text.alias("json"), parsed_object(text, "string").alias("raw")), is_valid)
+
+
+def with_changes(messages: DataFrame, column: str) -> DataFrame:
+    """Return messages with the application properties that were changed when they were returned, without the column of these.
+
+    Args:
+        messages: The messages, decoded.
+        column: The column of the changes: name to JSON text; null without any.
+    """
+    changes, json_name = F.col(column), "application_properties_json"
+
+    def merged(properties: Column, others: Column) -> Column:
+        return bind(F.concat(F.map_entries(properties), F.map_entries(others)), _last_of_each)
+
+    texts = bind(parsed_properties(_object_of(changes)), _own_properties)
+    # A header that does not parse stays one of the headers.
+    before = F.coalesce(bind(F.col(json_name), _values_as_written), F.create_map().cast("map<string,string>"))
+    changed = {
+        "application_properties": merged(F.col("application_properties"), texts),
+        json_name: _object_of(merged(before, changes)),
+    }
+    whole = {name: F.when(changes.isNotNull(), new).otherwise(F.col(name)) for name, new in changed.items()}
+    return messages.withColumns(whole).drop(column)
+
+
+def _values_as_written(text: Column) -> Column:
+    """Return the values of a JSON object as JSON texts, with the digits that they have there; null if it is none."""
+    raw, kinds = parsed_object(text, "string"), parsed_object(text, "variant")
+
+    def value(_: Column, raw: Column, kind: Column) -> Column:
+        is_text = F.coalesce(F.schema_of_variant(kind) == "STRING", F.lit(False))
+        return F.when(is_text, _quoted(raw)).otherwise(F.coalesce(raw, F.lit("null")))
+
+    return F.map_zip_with(raw, kinds, value)
+
+
+def _object_of(values: Column) -> Column:
+    """Return the JSON object with these values, which are JSON texts, by name."""
+    members = F.transform(F.map_entries(values), lambda one: F.concat(_quoted(one["key"]), F.lit(":"), one["value"]))
+    return F.concat(F.lit("{"), F.array_join(members, ","), F.lit("}"))
+
+
+def _quoted(text: Column) -> Column:
+    """Return a text as JSON."""
+    listed = F.to_json(F.array(text))
+    return F.substring(listed, F.lit(2), F.length(listed) - 2)
 
 
 def _own_properties(own: Column) -> Column:

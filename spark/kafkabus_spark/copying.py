@@ -151,6 +151,7 @@ def resubmit(
         subscription=subscription,
         sub_queue=SubQueue.DEAD_LETTER,
         max_messages_per_trigger=max_messages_per_trigger,
+        checkpoint_location=checkpoint_location,
         kafka_options=kafka_options,
         environment=environment,
     )

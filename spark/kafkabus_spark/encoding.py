@@ -22,7 +22,9 @@ from pyspark.sql import types as T
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.amqp.carrying import LONGEST_TIMESPAN
+from kafkabus_mapping.amqp.decimals import MOST_DIGITS
 from kafkabus_mapping.codec import MAX_IDENTIFIER
+from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.properties import EXACT_IN_JSON
 from kafkabus_spark.columns import (
     LONGEST_DELTA,
@@ -49,8 +51,8 @@ TEXTS: Final = (
 """The columns of text, each with a header, in the order of these headers."""
 TIME_TO_LIVE, SCHEDULED = "time_to_live", "scheduled_enqueue_time_utc"
 PROPERTIES, PROPERTIES_JSON = "application_properties", "application_properties_json"
-HEADERS: Final = "headers"
-WRITTEN: Final = (BODY, *TEXTS, TIME_TO_LIVE, SCHEDULED, PROPERTIES, PROPERTIES_JSON, HEADERS)
+HEADERS, DATA_SECTIONS = "headers", "data_sections"
+WRITTEN: Final = (BODY, *TEXTS, DATA_SECTIONS, TIME_TO_LIVE, SCHEDULED, PROPERTIES, PROPERTIES_JSON, HEADERS)
 """The columns that are written."""
 READ_ONLY: Final = frozenset(
     {
@@ -91,6 +93,7 @@ class Rules:
         requires_session: Whether messages need a session id.
         detects_duplicates: Whether the message id decides the partition of a message that has no other key.
         max_message_bytes: The maximum size of a message, properties included.
+        written_format: The format that is written to the namespace.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Rules:
     requires_session: bool
     detects_duplicates: bool
     max_message_bytes: int
+    written_format: int
 
 
 def check_columns(schema: T.StructType) -> None:
@@ -135,6 +139,7 @@ _KINDS: Final[Mapping[str, tuple[tuple[type[T.DataType], ...], str]]] = {
     SCHEDULED: (_TIMES, "use a timestamp"),
     PROPERTIES: ((T.MapType, T.StructType), "use a map of texts to values, or a struct"),
     HEADERS: ((T.ArrayType,), "use the headers that read returns, or drop it"),
+    DATA_SECTIONS: ((T.ArrayType,), "use lengths in bytes, as read returns them, or drop it"),
 }
 """The types that a column may have, and what to do if it has another one."""
 
@@ -150,16 +155,32 @@ def _check_properties(kind: T.DataType) -> None:
     for name, value in values:
         if not isinstance(value, _PROPERTY_TYPES):
             raise ValueError(
-                f"{name} is {value.simpleString()}: an application property is text, a boolean, a whole number, a float or "
-                "double, binary, a timestamp, an interval day to second, or a variant of these; cast it, as to text with "
-                "F.to_json"
+                f"{name} is {value.simpleString()}: an application property is text, a boolean, a whole number, a float, a "
+                "double, a decimal, binary, a timestamp, an interval day to second, or a variant of these; cast it, as to "
+                "text with F.to_json"
+            )
+        if isinstance(value, T.DecimalType) and value.precision > MOST_DIGITS:
+            raise ValueError(
+                f"{name} is {value.simpleString()}: AMQP's decimals have {MOST_DIGITS} digits; cast it to "
+                f"decimal({MOST_DIGITS},{min(value.scale, MOST_DIGITS)}), or to text"
             )
 
 
 _PROPERTY_TYPES: Final = (
     *(T.StringType, T.BooleanType, *_WHOLE, T.FloatType, T.DoubleType, T.BinaryType, *_TIMES, T.DayTimeIntervalType),
-    *(T.VariantType, T.NullType),
+    *(T.DecimalType, T.VariantType, T.NullType),
 )
+
+
+def has_decimals(schema: T.StructType) -> bool:
+    """Return whether a decimal is among the application properties, which the first format cannot store."""
+    kinds = [field.dataType for field in schema.fields if field.name.lower() == PROPERTIES]
+    values = [
+        value
+        for kind in kinds
+        for value in ([kind.valueType] if isinstance(kind, T.MapType) else [field.dataType for field in _fields(kind)])
+    ]
+    return any(isinstance(value, T.DecimalType) for value in values)
 
 
 def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
@@ -183,7 +204,7 @@ def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
 def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple[dict[str, Column], dict[str, Column]]:
     """Return the columns of the values of a message's parts, and those that are made of these."""
     kinds = dict(types)
-    own = {name: column for name, column in _values(kinds).items() if column is not None}
+    own = {name: column for name, column in _values(kinds, rules).items() if column is not None}
     texts = {header: _own(name).cast("string") for name, header in _HEADERS.items() if name in own}
     key = _effective_key(own, rules)
     octets = {header: F.octet_length(text) for header, text in texts.items()} | {h.MESSAGE_ID: _octets_of_id(kinds)}
@@ -212,7 +233,7 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
     }
 
 
-_HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in {*TEXTS, "amqp"}} | {
+_HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in {*TEXTS, "amqp", DATA_SECTIONS}} | {
     TIME_TO_LIVE: h.TIME_TO_LIVE,
     SCHEDULED: h.SCHEDULED_ENQUEUE_TIME,
     PROPERTIES: h.APPLICATION_PROPERTIES,
@@ -220,12 +241,13 @@ _HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in 
 """The values that have headers, and these, in their order."""
 
 
-def _values(types: Mapping[str, T.DataType]) -> dict[str, Column | None]:
+def _values(types: Mapping[str, T.DataType], rules: Rules) -> dict[str, Column | None]:
     """Return the values of a message's parts as its record holds them; None if the frame has no column for one."""
     return {
         BODY: F.col(BODY).cast("binary"),
         MESSAGE_ID: F.col(MESSAGE_ID) if MESSAGE_ID in types else F.lit(None).cast("string"),
         **{name: F.col(name) if name in types else None for name in TEXTS if name != MESSAGE_ID},
+        DATA_SECTIONS: _data_sections() if DATA_SECTIONS in types and rules.written_format > FIRST else None,
         "amqp": _amqp() if HEADERS in types else None,
         TIME_TO_LIVE: _time_to_live(types[TIME_TO_LIVE]) if TIME_TO_LIVE in types else None,
         SCHEDULED: _milliseconds(F.col(SCHEDULED), types[SCHEDULED]) if SCHEDULED in types else None,
@@ -265,6 +287,14 @@ def _entry(header: str, value: Column) -> Column:
 
 def _amqp() -> Column:
     return last_value(h.AMQP).cast("string")
+
+
+def _data_sections() -> Column:
+    """Return the lengths of all data sections but the last; null if they are not those of the body, or there is only one."""
+    lengths = F.col(DATA_SECTIONS).cast("array<bigint>")
+    total = F.aggregate(lengths, F.lit(0).cast("bigint"), lambda total, length: total + length)
+    fit = (F.size(lengths) > 1) & (F.array_min(lengths) >= 0) & (total == F.octet_length(F.col(BODY)))
+    return F.when(fit, F.array_join(F.slice(lengths, F.lit(1), F.size(lengths) - 1).cast("array<string>"), ","))
 
 
 def _time_to_live(kind: T.DataType) -> Column:
@@ -376,6 +406,8 @@ def _json(value: Column, kind: T.DataType) -> Column:  # noqa: PLR0911 - a case 
             return _tagged("datetime", _in_quotes(_isoformat(_since_1970(value, kind))))
         case T.DayTimeIntervalType():
             return _tagged("timedelta", microseconds(value).cast("string"))
+        case T.DecimalType():
+            return _tagged("decimal", _in_quotes(text))
         case T.VariantType():
             return F.to_json(value)
         case _:

@@ -7,6 +7,7 @@
     ├── ConnectorMissingError
     ├── EntityNotFoundError (also a LookupError)
     ├── EntityDisabledError
+    ├── EntityRecreatedError
     ├── MessageRuleError (also a ValueError)
     ├── NamespaceFormatError
     └── NamespaceUnreachableError (also a ConnectionError)
@@ -33,6 +34,10 @@ class EntityNotFoundError(SparkError, LookupError):
 
 class EntityDisabledError(SparkError):
     """The entity takes no messages at present, by its status."""
+
+
+class EntityRecreatedError(SparkError):
+    """The checkpoint of a stream is of an earlier entity of this name; the stream would skip messages of the present one."""
 
 
 class MessageRuleError(SparkError, ValueError):

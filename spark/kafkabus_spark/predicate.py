@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import base64
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
+from decimal import Decimal
 from functools import partial
 from itertools import count
 from typing import Final
 
+from kafkabus_mapping.amqp.decimals import MOST_DIGITS, parts_of
 from kafkabus_mapping.codec import EPOCH
+from kafkabus_mapping.filters.decimals import MOST_QUOTIENT_DIGITS, WIDEST
 from kafkabus_mapping.filters.evaluate import given_value
 from kafkabus_mapping.filters.nodes import (
     SYSTEM_PROPERTIES,
@@ -43,25 +46,40 @@ from kafkabus_mapping.filters.nodes import (
     Some,
     Value,
 )
-from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT
+from kafkabus_mapping.filters.parse import INT64, INTEGERS, LONGEST, LONGEST_TEXT
 
 FALSE, TRUE, UNKNOWN, ERROR = 0, 1, 2, 3
 """Codes of a condition's result. Among codes that decide nothing the largest counts; ``_joined`` relies on this."""
 
-NULL, INTEGER, REAL, TEXT, BOOLEAN, UUID, TIME, DURATION, BYTES, OTHER, BROKEN = range(11)
+NULL, INTEGER, REAL, TEXT, BOOLEAN, UUID, TIME, DURATION, BYTES, OTHER, BROKEN, DECIMAL = range(12)
 """Kinds of values. ``BROKEN`` is a value that could not be evaluated, ``OTHER`` an integer of more than 64 bits."""
 
 USER: Final = "_user"
 """The column of application properties: an array of ``name``, in lower case, and ``value``. If names differ only by case, the
 array has an entry for each, and the last one counts."""
-VALUE: Final = "struct<kind:int,number:decimal(20,0),real:double,text:string>"
-"""The SQL type of a value. ``number`` holds integers, booleans, and times and durations in microseconds; durations may exceed
-64 bits. ``text`` holds texts, UUIDs in their usual form, and bytes in base 64."""
+VALUE: Final = "struct<kind:int,number:decimal(38,0),scale:int,real:double,text:string>"
+"""The SQL type of a value. ``number`` holds integers, booleans, times and durations in microseconds, and decimals' digits, of
+which ``scale`` are behind the point. ``text`` holds texts, UUIDs in their usual form, and bytes in base 64."""
 
 _TEXTUAL: Final = (TEXT, UUID)
 _ORDERED: Final = (TIME, DURATION)
 _EQUATED: Final = (*_TEXTUAL, BOOLEAN, *_ORDERED)
+_NUMBERS: Final = {INTEGER, REAL, DECIMAL}
+_KINDS: Final[Mapping[type, int]] = {
+    type(None): NULL,
+    bool: BOOLEAN,
+    int: INTEGER,
+    float: REAL,
+    Decimal: DECIMAL,
+    str: TEXT,
+    uuid.UUID: UUID,
+    datetime: TIME,
+    timedelta: DURATION,
+    bytes: BYTES,
+}
 _MICROSECOND: Final = timedelta(microseconds=1)
+_BEYOND: Final = 100_000
+"""An exponent beyond those of all decimals."""
 
 
 def system_column(name: str) -> str:
@@ -69,10 +87,10 @@ def system_column(name: str) -> str:
     return f"_system_{name}"
 
 
-def typed(kind: int, *, number: str = "NULL", real: str = "NULL", text: str = "NULL") -> str:
+def typed(kind: int, *, number: str = "NULL", scale: str = "0", real: str = "NULL", text: str = "NULL") -> str:
     """Return SQL for a value of a kind."""
     return (
-        f"named_struct('kind', {kind}, 'number', CAST({number} AS DECIMAL(20,0)), "
+        f"named_struct('kind', {kind}, 'number', CAST({number} AS DECIMAL(38,0)), 'scale', CAST({scale} AS INT), "
         f"'real', CAST({real} AS DOUBLE), 'text', CAST({text} AS STRING))"
     )
 
@@ -106,7 +124,8 @@ def equals(value: str, wanted: Value) -> str:
 
     def same(one: str, other: str) -> str:
         bytes_too = f"{one}.kind = {BYTES} AND {other}.kind = {BYTES} AND {one}.text = {other}.text"
-        return f"(({_compared('=', one, other)}) = {TRUE} OR ({bytes_too}))"
+        kinds = [_kind_of(wanted)]
+        return f"(({_compared('=', one, other, kinds=kinds)}) = {TRUE} OR ({bytes_too}))"
 
     return compiler.let_each([_present(value), _constant(wanted)], same)
 
@@ -155,12 +174,13 @@ def user_properties(raw: str, kinds: str, foreign: str) -> str:
     Args:
         raw: A map of the properties' values as JSON has them, texts without quotes.
         kinds: A map of their types, as ``schema_of_variant`` returns them.
-        foreign: An array of foreign headers, which are application properties of bytes.
+        foreign: An array of foreign headers, which are application properties: texts if they are UTF-8, else bytes.
     """
     entry = f"array<struct<key:string,value:{VALUE}>>"
     # Spark 4.0 breaks base64 into lines.
-    text = r"translate(base64(h.value), '\r\n', '')"
-    octets = f"if(h.value IS NULL, {typed(NULL)}, {typed(BYTES, text=text)})"
+    octets = typed(BYTES, text=r"translate(base64(h.value), '\r\n', '')")
+    text = "try_validate_utf8(CAST(h.value AS STRING))"
+    octets = f"CASE WHEN h.value IS NULL THEN {typed(NULL)} WHEN {text} IS NULL THEN {octets} ELSE {typed(TEXT, text=text)} END"
     others = f"transform({foreign}, h -> named_struct('key', h.key, 'value', {octets}))"
     own = f"map_entries(map_zip_with({raw}, {kinds}, (k, json, kind) -> {_read_property()}))"
     entries = " || ".join(f"coalesce(CAST({one} AS {entry}), CAST(array() AS {entry}))" for one in (others, own))
@@ -191,16 +211,34 @@ def _read_tagged() -> str:
         f"WHEN 'float' THEN {typed(REAL, real=f'TRY_CAST({content} AS DOUBLE)')} "
         f"WHEN 'bytes' THEN {typed(BYTES, text=content)} WHEN 'uuid' THEN {typed(UUID, text=f'lower({content})')} "
         f"WHEN 'datetime' THEN {typed(TIME, number=f'unix_micros(TRY_CAST({content} AS TIMESTAMP))')} "
-        f"ELSE {typed(DURATION, number=f'TRY_CAST({content} AS DECIMAL(20,0))')} END"
+        f"WHEN 'decimal' THEN {_read_decimal(content)} "
+        f"ELSE {typed(DURATION, number=f'TRY_CAST({content} AS DECIMAL(38,0))')} END"
     )
 
 
 def _read_integer(text: str) -> str:
     number = f"TRY_CAST({text} AS DECIMAL(38,0))"
-    return (
-        f"if(coalesce({number} BETWEEN CAST('{INT64.start}' AS DECIMAL(38,0)) AND CAST('{INT64.stop - 1}' AS DECIMAL(38,0)), "
-        f"FALSE), {typed(INTEGER, number=number)}, {typed(OTHER)})"
-    )
+    return f"if(coalesce({_within_range(number, INTEGERS)}, FALSE), {typed(INTEGER, number=number)}, {typed(OTHER)})"
+
+
+def _within_range(number: str, numbers: range) -> str:
+    return f"{number} BETWEEN CAST('{numbers.start}' AS DECIMAL(38,0)) AND CAST('{numbers.stop - 1}' AS DECIMAL(38,0))"
+
+
+def _digits(text: str) -> str:
+    """Return SQL for the digits of a number's text, with its sign; null if they are too many, or it is no number's."""
+    return f"TRY_CAST(replace(regexp_extract({text}, '^[^eE]*', 0), '.', '') AS DECIMAL(38,0))"
+
+
+def _places(text: str) -> str:
+    """Return SQL for how many of the digits of a number's text are behind the point; negative if there are zeros more."""
+    exponent = f"coalesce(TRY_CAST(regexp_extract({text}, '[eE](.*)', 1) AS INT), 0)"
+    return f"length(regexp_extract({text}, '[.]([0-9]*)', 1)) - {exponent}"
+
+
+def _read_decimal(text: str) -> str:
+    digits = _digits(text)
+    return f"if({digits} IS NULL, {typed(OTHER)}, {typed(DECIMAL, number=digits, scale=_places(text))})"
 
 
 class _Compiler:
@@ -230,7 +268,8 @@ class _Compiler:
     def condition(self, node: Condition) -> str:  # noqa: PLR0911 - a case each
         match node:
             case Comparison():
-                return self._of([node.left, node.right], partial(_compared, node.operator))
+                kinds = self._kind(node.left), self._kind(node.right)
+                return self._of([node.left, node.right], partial(_compared, node.operator, kinds=kinds))
             case Every():
                 return self._joined([self.condition(one) for one in node.operands], FALSE)
             case Some():
@@ -265,6 +304,16 @@ class _Compiler:
             case Arithmetic():
                 return self._of([node.left, node.right], partial(_computed, node.operator))
 
+    def _kind(self, node: Expression) -> int | None:
+        """Return the kind of an expression's value; None if it depends on the message."""
+        match node:
+            case Constant():
+                return _kind_of(node.value)
+            case Parameter():
+                return _kind_of(given_value(self._parameters, node.name))
+            case _:
+                return None
+
     def _of(self, nodes: Sequence[Expression], body: Callable[..., str]) -> str:
         return self.let_each([self.expression(node) for node in nodes], body)
 
@@ -277,7 +326,7 @@ class _Compiler:
         return self.let(f"array({', '.join(codes)})", first)
 
     def _within(self, options: Sequence[Expression], left: str) -> str:
-        equal = [self._of([one], partial(_compared, "=", left)) for one in options]
+        equal = [self._of([option], partial(_compared, "=", left, kinds=[self._kind(option)])) for option in options]
         return _unless_undecided([left], self._joined(equal, TRUE))
 
     def _property(self, named: Property) -> str:
@@ -321,20 +370,28 @@ def _integer(value: str) -> str:
 
 
 def _whole(number: str) -> str:
-    return f"CAST({number}.number AS BIGINT)"
+    return f"TRY_CAST({number}.number AS BIGINT)"
 
 
 def _signed(negative: bool, operand: str) -> str:
-    number = f"try_subtract(0L, {_whole(operand)})" if negative else _whole(operand)
-    real = f"{'-' if negative else ''}{operand}.real"
+    if not negative:
+        return f"CASE WHEN {operand}.kind IN ({INTEGER}, {REAL}, {DECIMAL}, {NULL}) THEN {operand} ELSE {typed(BROKEN)} END"
+    opposite = f"(CAST(0 AS DECIMAL(38,0)) - {operand}.number)"
+    number = (
+        f"if({_within_range(f'{operand}.number', INT64)}, CAST(try_subtract(0L, {_whole(operand)}) AS DECIMAL(38,0)), "
+        f"if({_within_range(opposite, INTEGERS)}, CAST({opposite} AS DECIMAL(38,0)), NULL))"
+    )
     return (
-        f"CASE {operand}.kind WHEN {INTEGER} THEN {_integer(number)} WHEN {REAL} THEN {typed(REAL, real=real)} "
+        f"CASE {operand}.kind WHEN {INTEGER} THEN {_integer(number)} "
+        f"WHEN {REAL} THEN {typed(REAL, real=f'-{operand}.real')} "
+        f"WHEN {DECIMAL} THEN {typed(DECIMAL, number=opposite, scale=f'{operand}.scale')} "
         f"WHEN {NULL} THEN {typed(NULL)} ELSE {typed(BROKEN)} END"
     )
 
 
 def _computed(sign: str, left: str, right: str) -> str:
-    integers, reals = _COMPUTE[sign]
+    reals = _COMPUTE[sign][1]
+    times = f"{left}.kind = {TIME} AND {right}.kind = {TIME}" if sign == "-" else "FALSE"
     texts = (
         f"{left}.kind = {TEXT} AND {right}.kind = {TEXT} "
         f"AND length({left}.text) + length({right}.text) <= {LONGEST_TEXT}"
@@ -344,21 +401,109 @@ def _computed(sign: str, left: str, right: str) -> str:
     return (
         f"CASE WHEN {_any_is(BROKEN, [left, right])} THEN {typed(BROKEN)} "
         f"WHEN {_any_is(NULL, [left, right])} THEN {typed(NULL)} "
-        f"WHEN {_are_integers(left, right)} THEN {_integer(integers(_whole(left), _whole(right)))} "
+        f"WHEN {_are_integers(left, right)} THEN {_integer(_computed_integers(sign, left, right))} "
         f"WHEN {_are_numbers(left, right)} THEN {typed(REAL, real=reals(_real(left), _real(right)))} "
+        f"WHEN {_are_decimals(left, right)} THEN {_computed_decimals(sign, left, right)} "
+        f"WHEN {times} THEN {typed(DURATION, number=f'{left}.number - {right}.number')} "
         f"WHEN {texts} THEN {typed(TEXT, text=f'{left}.text || {right}.text')} "
         f"ELSE {typed(BROKEN)} END"
     )
 
 
-def _constant(value: Value) -> str:  # noqa: PLR0911 - a case each
+def _computed_integers(sign: str, left: str, right: str) -> str:
+    """Return SQL for the result of an operator for integers; null if it has more than 64 bits."""
+    first, second = f"{left}.number", f"{right}.number"
+    wide = f"CAST({_WIDE[sign].format(first, second)} AS DECIMAL(38,0))"
+    small = f"{_within_range(first, INT64)} AND {_within_range(second, INT64)}"
+    return (
+        f"if({small}, CAST({_COMPUTE[sign][0](_whole(left), _whole(right))} AS DECIMAL(38,0)), "
+        f"if({_within_range(wide, INTEGERS)}, {wide}, NULL))"
+    )
+
+
+def _let(name: str, value: str, body: str) -> str:
+    """Return SQL that uses a value by its name, which may hide another one."""
+    return f"get(transform(array({value}), {name} -> {body}), 0)"
+
+
+def _pair(left: str, right: str, body: str) -> str:
+    """Return SQL that uses two numbers as decimals: ``p[0]`` and ``p[1]``, each with its digits ``n`` and its scale ``s``."""
+    text = "CAST(v.real AS STRING)"
+    digits = f"WHEN abs(v.real) = double('inf') THEN if(v.real < 0, -1, 1) ELSE {_digits(text)}"
+    scale = f"WHEN abs(v.real) = double('inf') THEN {-_BEYOND} ELSE {_places(text)}"
+    kept = f"CASE WHEN v.kind <> {REAL} THEN"
+    decimal = f"named_struct('n', {kept} v.number {digits} END, 's', {kept} v.scale {scale} END)"
+    return _let("p", f"transform(array({left}, {right}), v -> {decimal})", body)
+
+
+def _raised(digits: str, places: str) -> str:
+    """Return SQL for a decimal's digits with so many more zeros; null if they are too many."""
+    return f"try_multiply({digits}, TRY_CAST(rpad('1', least({places}, {WIDEST}) + 1, '0') AS DECIMAL(38,0)))"
+
+
+def _compared_decimals(sign: str, left: str, right: str) -> str:
+    """Return SQL for a comparison of two numbers, of which one is a decimal.
+
+    If digits do not suffice to write the one that has fewer behind the point like the other, it is the larger one.
+    """
+    first, second = _raised("p[0].n", "p[1].s - p[0].s"), _raised("p[1].n", "p[0].s - p[1].s")
+    order = (
+        "CASE WHEN sign(p[0].n) <> sign(p[1].n) OR p[0].n = 0 THEN sign(p[0].n) - sign(p[1].n) "
+        f"WHEN p[0].s < p[1].s THEN coalesce(sign({first} - p[1].n), sign(p[0].n)) "
+        f"ELSE coalesce(sign(p[0].n - {second}), -sign(p[1].n)) END"
+    )
+    return f"if(isnan({left}.real) OR isnan({right}.real), {sign == '<>'}, {_pair(left, right, f'{order} {sign} 0')})"
+
+
+def _computed_decimals(sign: str, left: str, right: str) -> str:
+    """Return SQL for the result of an operator for numbers of which one is a decimal; see ``compute_decimals``."""
+    if sign == "/":
+        return _finite(left, right, _pair(left, right, _quotient()))
+    if sign == "*":
+        digits, scale = "try_multiply(p[0].n, p[1].n)", "p[0].s + p[1].s"
+    else:
+        scale = "greatest(p[0].s, p[1].s)"
+        # Zero stays zero, however far the other one is.
+        first, second = (f"if({d} = 0, {d}, {_raised(d, f'{scale} - {d[:-1]}s')})" for d in ("p[0].n", "p[1].n"))
+        digits = {
+            "+": f"try_add({first}, {second})",
+            "-": f"try_subtract({first}, {second})",
+            "%": f"if(p[1].n = 0, NULL, {first} % {second})",
+        }[sign]
+    return _finite(left, right, _pair(left, right, _decimal(digits, scale, MOST_DIGITS)))
+
+
+def _finite(left: str, right: str, result: str) -> str:
+    """Return SQL for a result of numbers that are finite."""
+    odd = " OR ".join(f"isnan({value}.real) OR abs({value}.real) = double('inf')" for value in (left, right))
+    return f"if(coalesce({odd}, FALSE), {typed(BROKEN)}, {result})"
+
+
+def _quotient() -> str:
+    """Return SQL for the quotient of ``p[0]`` and ``p[1]``, with as few digits behind the point as it can be exact with."""
+    dividend = "abs(p[0].n)"
+    exact = f"{_raised(dividend, 'k')} % abs(p[1].n) = 0"
+    places = f"get(filter(sequence(0, {WIDEST} - length(CAST({dividend} AS STRING))), k -> {exact}), 0)"
+    digits = f"sign(p[0].n) * sign(p[1].n) * try_divide({_raised(dividend, 'q')}, abs(p[1].n))"
+    body = _decimal(f"TRY_CAST({digits} AS DECIMAL(38,0))", "p[0].s + q - p[1].s", MOST_QUOTIENT_DIGITS)
+    return f"if(p[1].n = 0, {typed(BROKEN)}, {_let('q', places, body)})"
+
+
+def _decimal(number: str, scale: str, digits: int) -> str:
+    """Return SQL for a decimal; ``BROKEN`` if it has more digits."""
+    limit = f"CAST('{10**digits}' AS DECIMAL(38,0))"
+    made = typed(DECIMAL, number="n", scale=scale)
+    return _let("n", number, f"if(n IS NULL OR abs(n) >= {limit}, {typed(BROKEN)}, {made})")
+
+
+def _constant(value: Value) -> str:  # noqa: C901, PLR0911 - a case each
     match value:
         case None:
             return typed(NULL)
         case bool():
             return typed(BOOLEAN, number=str(int(value)))
         case int():
-            return typed(INTEGER, number=f"'{value}'") if value in INT64 else typed(OTHER)
+            return typed(INTEGER, number=f"'{value}'") if value in INTEGERS else typed(OTHER)
         case float():
             return typed(REAL, real=f"'{value!r}'")
         case str():
@@ -371,6 +516,14 @@ def _constant(value: Value) -> str:  # noqa: PLR0911 - a case each
             return typed(DURATION, number=f"'{value // _MICROSECOND}'")
         case bytes():
             return typed(BYTES, text=quoted(base64.b64encode(value).decode()))
+        case Decimal():
+            number, scale = parts_of(value)
+            return typed(DECIMAL, number=f"'{number}'", scale=str(scale))
+
+
+def _kind_of(value: Value) -> int:
+    """Return the kind of a constant, as if no integer had more than 64 bits."""
+    return _KINDS[type(value)]
 
 
 def _present(value: str) -> str:
@@ -391,6 +544,12 @@ def _are_integers(left: str, right: str) -> str:
 
 def _are_numbers(left: str, right: str) -> str:
     return f"{left}.kind IN ({INTEGER}, {REAL}) AND {right}.kind IN ({INTEGER}, {REAL})"
+
+
+def _are_decimals(left: str, right: str) -> str:
+    """Return SQL for whether two values are numbers; integers and floats alone were looked at before."""
+    numbers = f"({INTEGER}, {REAL}, {DECIMAL})"
+    return f"{left}.kind IN {numbers} AND {right}.kind IN {numbers}"
 
 
 def _listed(kinds: Sequence[int]) -> str:
@@ -417,17 +576,30 @@ def _negated(code: str) -> str:
     return f"if({code} <= {TRUE}, {TRUE} - {code}, {code})"
 
 
-def _compared(sign: str, left: str, right: str) -> str:
-    kinds = _EQUATED if sign in {"=", "<>"} else _ORDERED
-    # Spark treats NaN as equal to itself and larger than all numbers; IEEE 754, and thus a filter, as unequal to all.
-    reals = f"if(isnan({left}.real) OR isnan({right}.real), {sign == '<>'}, {_real(left)} {sign} {_real(right)})"
-    said = (
-        f"CASE WHEN {_are_integers(left, right)} THEN {left}.number {sign} {right}.number "
-        f"WHEN {_are_numbers(left, right)} THEN {reals} "
-        f"WHEN {left}.kind <> {right}.kind OR {left}.kind NOT IN ({_listed(kinds)}) THEN NULL "
-        f"WHEN {left}.kind IN ({_listed(_TEXTUAL)}) THEN {left}.text {sign} {right}.text "
-        f"ELSE {left}.number {sign} {right}.number END"
-    )
+def _compared(sign: str, left: str, right: str, *, kinds: Collection[int | None] = ()) -> str:
+    """Return SQL for the code of a comparison.
+
+    Args:
+        sign: The operator.
+        left: SQL of the value before it.
+        right: SQL of the value behind it.
+        kinds: The kinds of values that are known, which save the SQL for others.
+    """
+    known = set(kinds) - {None}
+    comparable = _EQUATED if sign in {"=", "<>"} else _ORDERED
+    branches: list[str] = []
+    if known <= _NUMBERS:
+        # Spark treats NaN as equal to itself and larger than all numbers; IEEE 754, and thus a filter, as unequal to all.
+        reals = f"if(isnan({left}.real) OR isnan({right}.real), {sign == '<>'}, {_real(left)} {sign} {_real(right)})"
+        branches += [
+            f"WHEN {_are_integers(left, right)} THEN {left}.number {sign} {right}.number",
+            f"WHEN {_are_numbers(left, right)} THEN {reals}",
+            f"WHEN {_are_decimals(left, right)} THEN {_compared_decimals(sign, left, right)}",
+        ]
+    branches.append(f"WHEN {left}.kind <> {right}.kind OR {left}.kind NOT IN ({_listed(comparable)}) THEN NULL")
+    if not known or not known.isdisjoint(_TEXTUAL):
+        branches.append(f"WHEN {left}.kind IN ({_listed(_TEXTUAL)}) THEN {left}.text {sign} {right}.text")
+    said = f"CASE {' '.join(branches)} ELSE {left}.number {sign} {right}.number END"
     return _unless_undecided([left, right], f"coalesce(CAST({said} AS INT), {ERROR})")
 
 
@@ -453,6 +625,14 @@ _COMPUTE: Final[Mapping[str, tuple[Callable[[str, str], str], Callable[[str, str
     ),
 }
 """SQL of the operators for integers, null if the result exceeds 64 bits, and for floats."""
+_WIDE: Final[Mapping[str, str]] = {
+    "+": "{} + {}",
+    "-": "{} - {}",
+    "*": "try_multiply({}, {})",
+    "/": "if({1} = 0, NULL, try_divide({0} - {0} % {1}, {1}))",
+    "%": "if({1} = 0, NULL, {0} % {1})",
+}
+"""SQL of the operators for integers of which one has 64 bits and no sign."""
 
 
 def _like(text: str, pattern: str, escape: str | None = None) -> str:

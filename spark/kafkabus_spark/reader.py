@@ -16,7 +16,7 @@ from kafkabus_mapping.names import (
     subscription_name,
     topic_name,
 )
-from kafkabus_spark.columns import Choice, decoded
+from kafkabus_spark.columns import Choice, decoded, with_changes
 from kafkabus_spark.descriptions import check_format, described, described_subscription
 from kafkabus_spark.kafka import (
     FETCHING,
@@ -29,7 +29,8 @@ from kafkabus_spark.kafka import (
     look_up,
 )
 from kafkabus_spark.positions import EARLIEST, Offsets, Side, position
-from kafkabus_spark.states import COLUMNS, Selection, select
+from kafkabus_spark.states import CHANGES, COLUMNS, Selection, select
+from kafkabus_spark.stream_checkpoints import note_topic
 from kafkabus_spark.subscriptions import choice
 
 if TYPE_CHECKING:
@@ -83,15 +84,19 @@ def read(
     ``dead_letter_source``
     ``enqueued_sequence_number``      bigint                   Its number in the entity where it was first enqueued
     ``body_type``                     string                   ``sequence`` or ``value`` for JSON bodies, null for bytes
-    ``application_properties``        map<string,string>       Includes foreign headers; tagged values as plain text
+    ``data_sections``                 array<int>               Lengths of the body's data sections, if there are several
+    ``application_properties``        map<string,string>       Includes foreign headers; tagged values as plain text,
+                                                               decimals with all digits (``decimal_property``)
     ``application_properties_json``   string                   Its header as written, valid or not
     ``headers``                       array<struct>            The record's headers, raw
     ================================= ======================== ======================================================
 
     With ``state`` there are three columns more, by the last checkpoints of the entity's ledgers, which upkeep writes to Kafka
     every five seconds. A message that was settled since counts as unsettled. Deferred and scheduled messages whose records are
-    kept apart from their log are read, too. The result is as of this call: messages that come later are not in it, and a job
-    fails if upkeep has deleted records meanwhile whose messages were not settled; call ``read`` again then.
+    kept apart from their log are read, too. Properties that were changed when a message was abandoned or deferred are those of
+    ``application_properties`` and ``application_properties_json``; ``headers`` has them as they were stored. The result is as
+    of this call: messages that come later are not in it, and a job fails if upkeep has deleted records meanwhile whose messages
+    were not settled; call ``read`` again then.
 
     ================================= ======================== ======================================================
     Column                            Type                     Meaning
@@ -152,7 +157,10 @@ def read(
     if selection is not None:
         description = log.subscription or described(spark, location, path.name)[0]
         selected = select(spark, location, path, description, selection, options if log.is_there else None)
-        return log.decoded(selected, *COLUMNS)
+        if CHANGES not in selected.columns:
+            return log.decoded(selected, *COLUMNS)
+        # A subscription's rules are not evaluated again.
+        return with_changes(log.decoded(selected, *COLUMNS, CHANGES), CHANGES)
     return log.decoded(load_records(spark, options) if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
 
 
@@ -168,6 +176,7 @@ def read_stream(
     starting_sequence_numbers: int | Iterable[int] | None = None,
     fail_on_data_loss: bool = True,
     max_messages_per_trigger: int | None = None,
+    checkpoint_location: str | None = None,
     default_time_to_live: timedelta | None = None,
     kafka_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
@@ -191,11 +200,18 @@ def read_stream(
         fail_on_data_loss: Whether the query fails if records that it should read were deleted: settled records are trimmed
             once they are older than the queue's ``settled_retention``.
         max_messages_per_trigger: The maximum number of messages in a micro-batch; default no limit.
+        checkpoint_location: The folder that the query is given as ``checkpointLocation``. The id of the Kafka topic is noted
+            there, because Spark's checkpoint knows the topic's name alone: after the entity was deleted and made anew, a query
+            would go on at the old offsets, and skip messages in silence. Default none: then nothing is compared.
         default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
             the shortest of this, its own and its topic's default applies.
         kafka_options: Options of Kafka's Java client for Spark, such as those of OAUTHBEARER, which count before those of the
             connection string.
         environment: ``KAFKABUS_…`` variables for parts that the string leaves out; default those of the process.
+
+    Raises:
+        EntityRecreatedError: ``checkpoint_location`` is of a query that read an earlier entity of this name. For other errors
+            see ``read``.
     """
     location = location_of(connection, environment, kafka_options)
     log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live)
@@ -205,6 +221,8 @@ def read_stream(
         **log.options(fail_on_data_loss=fail_on_data_loss),
         **log.position("starting", starting_offsets, starting_timestamp, starting_sequence_numbers),
     }
+    if checkpoint_location is not None:
+        note_topic(spark, location, topic_name(location.namespace, log.path), checkpoint_location)
     if not log.is_there:
         # A pattern finds the topic once it is created.
         options["subscribePattern"] = re.escape(options.pop("subscribe"))

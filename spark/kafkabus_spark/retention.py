@@ -16,8 +16,10 @@ from typing_extensions import override
 
 from kafkabus_mapping.names import EntityPath, SubQueue, topic_name
 from kafkabus_spark.descriptions import described
-from kafkabus_spark.kafka import SparkLocation, location_of, log_places
+from kafkabus_spark.hadoop import Hadoop
+from kafkabus_spark.kafka import SparkLocation, location_of, log_places, topic_id
 from kafkabus_spark.reader import entity_path
+from kafkabus_spark.stream_checkpoints import check_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,15 +81,19 @@ def check_retention(
     Raises:
         ValueError: The folder holds no checkpoint of a stream that reads this entity; or the connection string, or a name, is
             malformed.
+        EntityRecreatedError: The checkpoint is of an earlier entity of this name, as far as ``read_stream`` noted that.
         SparkError: See ``read``.
     """
     location = location_of(connection, environment, kafka_options)
     log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription))
+    check_topic(Hadoop(spark, checkpoint_location), log.topic, log.topic_id)
     return log.look(spark, _stored_offsets(spark, checkpoint_location, log.topic))
 
 
 class RetentionListener(StreamingQueryListener):
     """Logs a warning when messages that a stream of this session has not read yet are lost or endangered.
+
+    It also logs an error, once, when the entity was deleted and made anew: the stream then reads other messages.
 
     ``spark.streams.addListener(RetentionListener(spark, connection, "orders"))`` makes Spark call it. It looks at the logs once
     a minute. The arguments are those of ``check_retention``.
@@ -108,10 +114,22 @@ class RetentionListener(StreamingQueryListener):
         self._spark = spark
         self._log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription))
         self._checked_at: dict[str, float] = {}
+        self._is_recreated = False
 
     @override
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing: nothing is known yet of what it has read."""
+        """Look whether the entity is the one that it was; nothing is known yet of what the query has read."""
+        self._look_at_topic()
+
+    def _look_at_topic(self) -> None:
+        present = topic_id(self._spark, self._log.location, self._log.topic)
+        if present != self._log.topic_id and not self._is_recreated:
+            self._is_recreated = True
+            LOGGER.error(
+                "entity_recreated entity=%s present=%s: it was deleted since this listener was made; begin its streams anew, "
+                "with other checkpoints",
+                *(self._log.path, bool(present)),
+            )
 
     @override
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
@@ -120,6 +138,7 @@ class RetentionListener(StreamingQueryListener):
         if now - self._checked_at.get(query, float("-inf")) < CHECKED_EVERY:
             return
         self._checked_at[query] = now
+        self._look_at_topic()
         for source in event.progress.sources:
             offsets = _offsets_in(source.endOffset, self._log.topic)
             if offsets:
@@ -138,12 +157,14 @@ class _Log:
     location: SparkLocation
     path: EntityPath
     topic: str
+    topic_id: str
     retention: timedelta
 
     @classmethod
     def of(cls, spark: SparkSession, location: SparkLocation, path: EntityPath) -> _Log:
         retention = described(spark, location, path.name)[0].settled_retention
-        return cls(location, path, topic_name(location.namespace, path.log), retention)
+        topic = topic_name(location.namespace, path.log)
+        return cls(location, path, topic, topic_id(spark, location, topic), retention)
 
     def look(self, spark: SparkSession, offsets: Mapping[int, int]) -> list[Unread]:
         """Return how much has not been read from these offsets on; log a warning for what may not be read any more."""

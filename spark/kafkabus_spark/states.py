@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kafkabus_mapping.archive import ARCHIVE
+from kafkabus_mapping.checkpoints import CHANGES as CHANGES_BEGIN
 from kafkabus_mapping.checkpoints import CHECKPOINTS, SEPARATOR, Checkpoint, ledger_prefix, read_checkpoint
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.entities import EntityDescription, TopicDescription, generation_of, holder_id_of
@@ -35,6 +36,8 @@ from kafkabus_spark.positions import at, is_within, moment_of, of_partition, off
 
 SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
 """The columns that tell the state of a message; see ``read``."""
+CHANGES: Final = "changes"
+"""The column with changed application properties of a message, name to JSON text; only if any message has some."""
 AS_OF: Final = "checkpoint_time"
 """The key in the metadata of the column ``settled``: the time of the oldest of the checkpoints, in ISO 8601."""
 
@@ -76,11 +79,13 @@ class States:
         cursors: The offset of each partition from which on messages were not granted, but for those in ``ranges``.
         times: When the checkpoint of each partition was written; None if there is none yet.
         ranges: Offsets that are not settled below the cursors, and those that are beyond.
+        changes: Application properties that were changed, name to JSON text, by partition and offset of their message.
     """
 
     cursors: Sequence[int]
     times: Sequence[datetime | None]
     ranges: Ranges
+    changes: Mapping[tuple[int, int], Mapping[str, str]]
 
 
 def select(
@@ -91,7 +96,7 @@ def select(
     selection: Selection,
     options: Mapping[str, str] | None,
 ) -> DataFrame:
-    """Return records of an entity's log with the columns ``COLUMNS``, and with records that are kept elsewhere.
+    """Return records of an entity's log, and those that are kept elsewhere, with the columns ``COLUMNS`` and maybe ``CHANGES``.
 
     The states are those of now, and so is the range. A job that comes after upkeep has deleted records that are not settled now
     fails: they may be kept elsewhere by then, where this function did not look.
@@ -195,12 +200,21 @@ def _with_states(records: DataFrame, states: States) -> DataFrame:
     joined = records.join(ranges.withColumn("bucket", F.explode(buckets)), within, "left")
     beyond = F.col("offset") >= of_partition([F.lit(cursor) for cursor in states.cursors])
     state = F.when(F.col("of_partition").isNotNull(), F.col("of_state")).when(beyond, F.lit("active"))
+    changes: list[Column] = []
+    if states.changes:
+        rows = [(*place, dict(change)) for place, change in states.changes.items()]
+        changed = records.sparkSession.createDataFrame(
+            rows, f"in_partition int, at bigint, {CHANGES} map<string,string>"
+        )
+        here = (F.col("in_partition") == F.col("partition")) & (F.col("at") == F.col("offset"))
+        joined, changes = joined.join(F.broadcast(changed), here, "left"), [F.col(CHANGES)]
     times = [F.timestamp_millis(F.lit(None if time is None else to_milliseconds(time))) for time in states.times]
     return joined.select(
         *records.columns,
         state.isNull().alias(SETTLED, metadata={} if as_of is None else {AS_OF: as_of}),
         state.alias(STATE),
         of_partition(times).alias(CHECKPOINT_TIME),
+        *changes,
     )
 
 
@@ -209,13 +223,15 @@ def _states(found: dict[str, tuple[Checkpoint, datetime]], prefixes: Sequence[st
     cursors: list[int] = []
     times: list[datetime | None] = []
     ranges: Ranges = []
+    changes: dict[tuple[int, int], Mapping[str, str]] = {}
     for partition, prefix in enumerate(prefixes):
         checkpoint, time = found.get(prefix, (None, None))
         cursors.append(0 if checkpoint is None else checkpoint.cursor)
         times.append(time)
         if checkpoint is not None:
             ranges += [(partition, first, last, state) for first, last, state in ranges_of(checkpoint)]
-    return States(cursors, times, ranges)
+            changes |= {(partition, offset): change for offset, change, prepared in checkpoint.changes if not prepared}
+    return States(cursors, times, ranges, changes)
 
 
 def ranges_of(checkpoint: Checkpoint) -> list[tuple[int, int, str | None]]:
@@ -257,14 +273,19 @@ def _checkpoints(
         return {}
     heads: dict[str, tuple[str, datetime]] = {}
     blocks: defaultdict[str, dict[int, str]] = defaultdict(dict)
+    changes: defaultdict[str, dict[str, str]] = defaultdict(dict)
     wanted = F.split_part(F.col("key"), F.lit(SEPARATOR), F.lit(1)).isin(*prefixes)
     for key, (text, written) in latest(spark, location, topic, wanted).items():
         prefix, separator, block = key.partition(SEPARATOR)
-        if separator:
+        if block.startswith(CHANGES_BEGIN):
+            changes[prefix][block.removeprefix(CHANGES_BEGIN)] = text
+        elif separator:
             blocks[prefix][int(block)] = text
         else:
             heads[prefix] = text, from_milliseconds(written)
-    return {prefix: (read_checkpoint(head, blocks[prefix]), time) for prefix, (head, time) in heads.items()}
+    return {
+        prefix: (read_checkpoint(head, blocks[prefix], changes[prefix]), time) for prefix, (head, time) in heads.items()
+    }
 
 
 def _archived(spark: SparkSession, location: SparkLocation, holder_id: str) -> DataFrame | None:

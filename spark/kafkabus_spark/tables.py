@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pyspark
 from pyspark.sql import functions as F
@@ -16,6 +16,7 @@ from kafkabus_spark.columns import interval
 from kafkabus_spark.copying import AVAILABLE_NOW
 from kafkabus_spark.encoding import HEADERS, TIME_TO_LIVE, microseconds
 from kafkabus_spark.errors import SparkError
+from kafkabus_spark.hadoop import Hadoop
 from kafkabus_spark.reader import read_stream
 from kafkabus_spark.session import connector_package
 
@@ -97,6 +98,7 @@ def capture(
         sub_queue=sub_queue,
         fail_on_data_loss=fail_on_data_loss,
         max_messages_per_trigger=max_messages_per_trigger,
+        checkpoint_location=checkpoint_location,
         kafka_options=kafka_options,
         environment=environment,
     )
@@ -227,54 +229,12 @@ def _last_batch(spark: SparkSession, checkpoint_location: str) -> int:
     Raises:
         ValueError: There is no checkpoint.
     """
-    files = _Hadoop(spark, checkpoint_location)
+    files = Hadoop(spark, checkpoint_location)
     if not files.exists("metadata"):
         raise ValueError(
             f"{checkpoint_location!r} holds no checkpoint of a stream: name that of the query that writes the table"
         )
     return max((int(name) for name in files.names("commits") if name.isdecimal()), default=-1)
-
-
-class _Hadoop:
-    """Files below a folder, as Hadoop sees them."""
-
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        java: Any = spark._jvm
-        context: Any = spark._jsc
-        self.folder = folder
-        self._path = java.org.apache.hadoop.fs.Path
-        self._system = self._path(folder).getFileSystem(context.hadoopConfiguration())
-
-    def path(self, name: str) -> Any:
-        """Return Hadoop's path of a name below the folder; of the folder itself if the name is empty."""
-        return self._path(self.folder, name) if name else self._path(self.folder)
-
-    def exists(self, name: str) -> bool:
-        """Return whether there is a file or folder of a name."""
-        return bool(self._system.exists(self.path(name)))
-
-    def sizes(self, name: str) -> dict[str, int]:
-        """Return the names of files and folders in a folder, and their sizes; nothing if there is no such folder."""
-        if not self.exists(name):
-            return {}
-        return {one.getPath().getName(): int(one.getLen()) for one in self._system.listStatus(self.path(name))}
-
-    def names(self, name: str) -> list[str]:
-        """Return the names of files and folders in a folder, in order."""
-        return sorted(self.sizes(name))
-
-    def delete(self, name: str) -> None:
-        """Delete a file or folder."""
-        self._system.delete(self.path(name), True)
-
-    def move(self, name: str, to: str) -> None:
-        """Move a folder to a place where there is none.
-
-        Raises:
-            OSError: The file system refuses.
-        """
-        if not self._system.rename(self.path(name), self.path(to)):
-            raise OSError(f"{self.folder}/{name} could not be moved to {self.folder}/{to}")
 
 
 class _Files:
@@ -286,7 +246,7 @@ class _Files:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._spark = spark
-        self._hadoop = _Hadoop(spark, folder)
+        self._hadoop = Hadoop(spark, folder)
 
     def parts(self, last: int) -> dict[str, list[int]]:
         """Return the numbers of each day's parts, as far as these are not above a number."""

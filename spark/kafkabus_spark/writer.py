@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 
 from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_spark.descriptions import FORMAT_AGE, check_format, described
 from kafkabus_spark.encoding import (
@@ -20,8 +21,9 @@ from kafkabus_spark.encoding import (
     Rules,
     check_columns,
     encoded,
+    has_decimals,
 )
-from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError
+from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError, NamespaceFormatError
 from kafkabus_spark.kafka import SparkLocation, check_connector, connector_options, location_of
 from kafkabus_spark.reader import entity_path
 
@@ -78,12 +80,15 @@ def write(
     ``to``, ``reply_to``,
     ``reply_to_session_id``
     ``body_type``                   string                         ``sequence`` or ``value`` for a body of JSON
+    ``data_sections``               array<int>                     Lengths of the body's data sections, if there are
+                                                                   several; others than those of the body have no effect
     ``time_to_live``                interval day to second, or     Null or 0: the entity's default
                                     whole seconds
     ``scheduled_enqueue_time_utc``  timestamp                      When the message becomes receivable; at once if it is
                                                                    null or has passed. One without a time zone is in UTC
-    ``application_properties``      map<string, …>, or struct      Text, booleans, numbers, binary, timestamps, intervals
-                                                                   and variants; a struct's nulls are left out
+    ``application_properties``      map<string, …>, or struct      Text, booleans, numbers (decimals of up to 34 digits),
+                                                                   binary, timestamps, intervals and variants; a struct's
+                                                                   nulls are left out
     ``application_properties_json`` string                         The properties as JSON, as ``read`` returns it. Beside a
                                                                    map of texts it tells the types of those that are
                                                                    unchanged
@@ -237,6 +242,7 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
     Raises:
         EntityNotFoundError: There is no such queue or topic.
         EntityDisabledError: It takes no messages.
+        NamespaceFormatError: A column is of a type that the namespace's format cannot store.
         ValueError: A column is unknown or missing, or has a wrong type.
     """
     check_columns(messages.schema)
@@ -255,10 +261,13 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
         )
     if entity.requires_session and SESSION_ID not in {name.lower() for name in messages.columns}:
         raise ValueError(f"no column {SESSION_ID!r}: {entity.name!r} requires sessions, so each message needs one")
+    if namespace.written_format == FIRST and has_decimals(messages.schema):
+        raise NamespaceFormatError(needs_latest("a decimal among the application properties", location.namespace))
     return Rules(
         entity.name,
         entity.partitions,
         entity.requires_session,
         entity.requires_duplicate_detection,
         namespace.max_message_bytes,
+        namespace.written_format,
     )

@@ -28,7 +28,7 @@ _NAMES: Mapping[type[Any], str] = {
     types.Float: "float",
     types.Symbol: "symbol",
     types.Char: "char",
-    types.Decimal: "decimal32|decimal64|decimal128",
+    types.DecimalBits: "decimal32|decimal64|decimal128",
     int: "long",
     float: "double",
     str: "string",

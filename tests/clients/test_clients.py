@@ -43,10 +43,6 @@ NEWEST_SDK = PYTHON_SDKS[0]
 TYPED = [own_program(), *(PROGRAMS[name] for name in (f"python-{NEWEST_SDK}", "javascript", "go", "java"))]
 """The programs that exchange messages of every type."""
 
-KNOWN = {
-    "abandon-properties": "kafkabus changes properties only of a message that it dead-letters",
-}
-"""Checks that fail, with the reason."""
 UNSHOWN = {
     ("data-sections", "java"),
     ("sequences", "java"),
@@ -117,9 +113,6 @@ _once = cache(_outcomes)
 def test_an_sdk_works(addresses: Addresses, name: str, check: str) -> None:
     """A check passes with an SDK."""
     outcome = _once(name, addresses)[check]
-    if check in KNOWN:
-        assert not outcome["ok"], f"{check} passes: take it out of KNOWN"
-        pytest.xfail(KNOWN[check])
     assert outcome["ok"], outcome["error"]
 
 

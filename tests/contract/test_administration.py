@@ -23,7 +23,7 @@ from kafkabus.exceptions import (
     MessagingEntityNotFoundError,
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus, ServiceBusAdministrationClient
-from tests.contract.conftest import Advance, MakeQueue
+from tests.contract.conftest import Advance, MakeQueue, MakeTopic
 from tests.contract.receiving import take
 
 
@@ -210,6 +210,28 @@ def test_settings_out_of_bounds_are_refused(
         administration.get_queue("refused")
 
 
+def test_a_name_that_may_be_meant_is_proposed(
+    administration: ServiceBusAdministrationClient, make_queue: MakeQueue, make_topic: MakeTopic
+) -> None:
+    """Also one of another kind. To read, change or delete nothing is no reason to create something."""
+    queue, topic = make_queue(), make_topic("sport")
+    for ask in (
+        administration.get_queue,
+        administration.delete_queue,
+        administration.get_queue_runtime_properties,
+    ):
+        with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean queue '{queue}'\\?$"):
+            ask(f"{queue}x")
+        with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean topic '{topic}'\\?$"):
+            ask(topic)
+        with pytest.raises(
+            MessagingEntityNotFoundError, match=r"there is no queue 'zzzzzzzzzzz' .*: list_queues shows what"
+        ):
+            ask("zzzzzzzzzzz")
+    with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean subscription 'sport' of topic '{topic}'\\?$"):
+        administration.get_subscription(topic, "sprt")
+
+
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a b", "ä", "x" * 261])
 def test_bad_names_are_refused(administration: ServiceBusAdministrationClient, name: str) -> None:
     """The name is refused before anything is created."""
@@ -331,8 +353,10 @@ def test_names_that_are_none_are_refused(administration: ServiceBusAdministratio
             with pytest.raises(HttpResponseError, match="name") as refused:
                 call(name)
             assert {InvalidOperationError, ValueError} <= set(type(refused.value).__mro__)
-        with pytest.raises(TypeError, match="NoneType"):
-            call(None)
+        for no_text in (None, 5, Exception("test")):
+            with pytest.raises(HttpResponseError, match=type(no_text).__name__) as refused:
+                call(no_text)
+            assert {InvalidOperationError, TypeError} <= set(type(refused.value).__mro__)
     with pytest.raises(HttpResponseError):
         administration.get_queue("there-is-none")
 

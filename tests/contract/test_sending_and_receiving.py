@@ -9,6 +9,7 @@ import uuid
 import warnings
 import weakref
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -138,6 +139,52 @@ def test_texts_with_a_nul_come_back_whole(client: ServiceBusClient, queue: str) 
     with client.get_queue_receiver(queue, sub_queue="deadletter") as dead_letters:
         (dead,) = receive_all(dead_letters, 1)
     assert (dead.dead_letter_reason, dead.dead_letter_error_description) == ("why\0", "in more\0 words")
+
+
+def test_decimals_come_back_with_all_digits(client: ServiceBusClient, queue: str) -> None:
+    """As Python's decimals."""
+    sent: Any = {
+        "price": Decimal("12.50"),
+        "many": Decimal("-1234567890123456789012345678901.234"),
+        "far": Decimal("1E+6000"),
+    }
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(ServiceBusMessage("x", application_properties=sent))
+        (received,) = receiver.receive_messages(max_wait_time=60)
+        assert received.application_properties == {name.encode(): value for name, value in sent.items()}
+        assert str((received.application_properties or {})[b"price"]) == "12.50"
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("NaN", "is NaN: send a finite number, or text"),
+        ("-Infinity", "is -Infinity: send a finite number"),
+        ("1" * 35, "has more than 34 digits: AMQP carries no more; round it, or send text"),
+        ("1E+6112", "exponents are from -6176 to 6111"),
+    ],
+)
+@pytest.mark.rules
+def test_a_decimal_that_amqp_cannot_carry_is_refused(
+    client: ServiceBusClient, queue: str, value: str, complaint: str
+) -> None:
+    """It is refused before anything is sent."""
+    with client.get_queue_sender(queue) as sender:
+        with pytest.raises(ValueError, match=f"application property 'price' {complaint}|'price' .*{complaint}"):
+            sender.send_messages(ServiceBusMessage("x", application_properties={"price": Decimal(value)}))
+
+
+def test_data_sections_come_back(client: ServiceBusClient, queue: str) -> None:
+    """Each for itself, and again in a copy that is sent."""
+    sections = [b"aa", b"", b"bb", b"c"]
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages(AmqpAnnotatedMessage(data_body=sections))
+        (received,) = receiver.receive_messages(max_wait_time=60)
+        assert list(received.body) == list(received.raw_amqp_message.body) == sections
+        assert str(received) == "aabbc"
+        sender.send_messages(received)
+        (again,) = receiver.receive_messages(max_wait_time=60)
+        assert list(again.body) == sections
 
 
 @pytest.mark.parametrize("name", ["message_id", "subject", "application_properties"])

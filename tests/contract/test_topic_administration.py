@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._sync.admin import base
 from kafkabus.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
@@ -464,8 +465,11 @@ def test_listings_are_complete_and_ordered_by_name(
     assert (counts.subscription_count, counts.sql_filter_count) == (12, 24)
 
 
-def test_counts_leave_out_what_was_deleted_meanwhile(administration: ServiceBusAdministrationClient) -> None:
-    """They leave out queues, topics and subscriptions that were deleted after they were listed."""
+def test_counts_leave_out_what_was_deleted_meanwhile(
+    administration: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They leave out queues, topics and subscriptions that were deleted between being listed and being counted."""
+    monkeypatch.setattr(base, "LISTED_AT_ONCE", 1)
     prefix = f"x-{uuid.uuid4().hex[:12]}"
     for name in (f"{prefix}-1", f"{prefix}-2"):
         administration.create_queue(f"{name}-queue")

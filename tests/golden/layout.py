@@ -9,7 +9,7 @@ from kafkabus._ledger import keys
 from kafkabus._ledger.layout import FIELDS, GRAMMARS, KEYS
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus_mapping import headers
-from kafkabus_mapping.checkpoints import block_text
+from kafkabus_mapping.checkpoints import CHANGES, block_text
 from kafkabus_mapping.entities import QueueDescription, RuleSet, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,
@@ -52,6 +52,7 @@ def layout() -> dict[str, Any]:
             ledger.slot("<client>"),
             *keys.entity_keys("shop", _PATH, "<generation>"),
             keys.upkeep_key("shop"),
+            keys.clients_key("shop"),
             keys.descriptions_key("shop"),
             keys.deleted_key("shop", "<name>"),
             keys.turn_key("shop", "<name>"),
@@ -78,6 +79,9 @@ def _checkpoint() -> dict[str, Any]:
         schedules=True,
         scheduled=[(50, 1_769_860_800_000)],
         markers=5,
+        changes=[(10, {"<name>": '"<JSON>"'}, False), (30, {"<name>": "1"}, True)],
     )
     blocks = {str(number): block_text(7, content) for number, content in snapshot.blocks().items()}
-    return {"head": json.loads(snapshot.head({0: 7})), "blocks": blocks}
+    changes = snapshot.change_chunks()
+    blocks |= {f"{CHANGES}{name}": block_text(7, content) for name, content in changes.items()}
+    return {"head": json.loads(snapshot.head({0: 7}, dict.fromkeys(changes, 7))), "blocks": blocks}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
+from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus.upkeep import entity_maintainer
 from tests.contract.receiving import take
@@ -34,6 +36,10 @@ PROPERTIES: dict[str, Any] = {
     "uuid": UUID(int=5),
     "time": datetime(2026, 1, 31, 12, tzinfo=timezone.utc),
 }
+AMOUNT = Decimal("12.50")
+DEAR = SqlRuleFilter("amount > @amount", parameters={"@amount": Decimal(10)})
+SECTIONS = [b"a", b"", b"bc"]
+CHANGES: dict[str, Any] = {"colour": "blue", "amount": AMOUNT}
 FIELDS = {
     "content_type": "text/plain",
     "correlation_id": "c-1",
@@ -57,7 +63,7 @@ def tell(connection_string: str) -> dict[str, int]:
         ServiceBusClient.from_connection_string(connection_string) as client,
     ):
         _create(administration)
-        numbers = _settle_some(client) | _keep_apart(client, connection_string)
+        numbers = _settle_some(client) | _keep_apart(client, connection_string) | _ask_for_format_2(client)
         _hold_sessions(client)
         _publish(client, administration)
         with client.get_queue_sender("unique") as sender:
@@ -76,7 +82,7 @@ def tell(connection_string: str) -> dict[str, int]:
 
 
 _NAMES = (
-    *("orders", "accounts", "payments", "sessions", "unique", "apart"),
+    *("orders", "accounts", "payments", "sessions", "unique", "apart", "exact"),
     *("news", "news/Subscriptions/all", "news/Subscriptions/red"),
 )
 
@@ -102,6 +108,8 @@ def check(connection_string: str, numbers: dict[str, int]) -> None:
             assert _taken(receiver, 1) == ["first"]
         with client.get_queue_receiver("apart") as receiver:
             _check_deferred(receiver, numbers["kept"], "kept")
+        if "exact" in numbers:
+            _check_format_2(client, numbers["set aside"])
         # A new message takes its place behind the old ones.
         with client.get_queue_sender("payments") as sender, client.get_queue_receiver("payments") as receiver:
             sender.send_messages(ServiceBusMessage("new", partition_key=KEY))
@@ -129,6 +137,11 @@ def _create(administration: ServiceBusAdministrationClient) -> None:
     administration.create_subscription("news", "red")
     administration.create_rule("news", "red", "red", filter=SqlRuleFilter("colour = 'red'"))
     administration.delete_rule("news", "red", "$Default")
+    administration.create_queue("exact")
+    administration.create_topic("prices")
+    administration.create_subscription("prices", "dear")
+    administration.create_rule("prices", "dear", "dear", filter=DEAR)
+    administration.delete_rule("prices", "dear", "$Default")
 
 
 def _settle_some(client: ServiceBusClient) -> dict[str, int]:
@@ -162,6 +175,38 @@ def _keep_apart(client: ServiceBusClient, connection_string: str) -> dict[str, i
         tend(connection_string, "apart")
     assert kept.sequence_number is not None
     return {"kept": kept.sequence_number}
+
+
+def _ask_for_format_2(client: ServiceBusClient) -> dict[str, int]:
+    """Send what the first format cannot store."""
+    with client.get_queue_sender("exact") as sender, client.get_queue_receiver("exact") as receiver:
+        sender.send_messages(AmqpAnnotatedMessage(data_body=SECTIONS, application_properties={"amount": AMOUNT}))
+        (waiting,) = receiver.peek_messages()
+        assert waiting.sequence_number is not None
+        _send(sender, "set aside", "given back")
+        taken = {str(message): message for message in take(receiver, 3)}
+        aside, back = taken.pop("set aside"), taken.pop("given back")
+        receiver.defer_message(aside, properties_to_modify=CHANGES)
+        receiver.abandon_message(back, properties_to_modify=CHANGES)
+        receiver.abandon_messages(list(taken.values()))
+        assert aside.sequence_number is not None
+    with client.get_topic_sender("prices") as sender:
+        for amount in (AMOUNT, AMOUNT - 5):
+            sender.send_messages(ServiceBusMessage(str(amount), application_properties={"amount": amount}))
+    return {"exact": waiting.sequence_number, "set aside": aside.sequence_number}
+
+
+def _check_format_2(client: ServiceBusClient, aside: int) -> None:
+    with client.get_queue_receiver("exact") as receiver:
+        found = {str(message): message for message in take(receiver, 2)}
+        back, message = found.pop("given back"), found.popitem()[1]
+        assert (list(message.body), message.application_properties) == (SECTIONS, {b"amount": AMOUNT})
+        (deferred,) = receiver.receive_deferred_messages(aside)
+        assert [one.application_properties for one in (back, deferred)] == [{b"colour": b"blue", b"amount": AMOUNT}] * 2
+        receiver.complete_messages([back, message, deferred])
+    with client.get_subscription_receiver("prices", "dear") as receiver:
+        assert _taken(receiver, 1) == [str(AMOUNT)]
+        assert receiver.receive_messages(1, max_wait_time=QUIET) == []
 
 
 def _hold_sessions(client: ServiceBusClient) -> None:

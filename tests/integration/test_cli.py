@@ -149,11 +149,23 @@ def test_lines_of_the_standard_input_are_messages(namespace: Namespace) -> None:
     assert namespace.run("receive", "lines", "--delete").stdout.splitlines() == lines[2000:]
 
 
+def test_an_empty_input_is_an_error(namespace: Namespace, tmp_path: Path) -> None:
+    """A program before this one may have failed."""
+    namespace.run("queue", "create", "none", "--plain")
+    (tmp_path / "empty").touch()
+    assert "the standard input is empty" in namespace.run("send", "none", code=2).stderr
+    assert (
+        f"{tmp_path / 'empty'} is empty"
+        in namespace.run("send", "none", "--file", str(tmp_path / "empty"), code=2).stderr
+    )
+
+
 def test_a_message_too_large_is_counted_apart(namespace: Namespace) -> None:
     """Earlier messages were sent, and the error says how many."""
     namespace.run("queue", "create", "large", "--plain")
     failed = namespace.run("send", "large", "--file", "-", text="small\n" * 3 + "x" * 300_000 + "\n", code=1)
-    assert "does not fit" in failed.stderr
+    assert "properties included: 262144 are allowed; shorten it" in failed.stderr
+    assert "batch" not in failed.stderr
     waiting = namespace.json("stats", "large")["active"]
     assert (f"({waiting} messages before it were sent)" in failed.stderr) == (waiting > 0)
 
@@ -473,6 +485,12 @@ def test_topics_from_the_first_to_the_last_command(namespace: Namespace) -> None
     assert "there is no subscription 'news/Subscriptions/bgi': did you mean 'news/Subscriptions/big'?" in (
         namespace.run("receive", "news/Subscriptions/bgi", code=4).stderr
     )
+    for command in ("receive news/big", "peek news/big", "stats news/bgi", "queue delete news/big"):
+        assert "did you mean 'news/Subscriptions/big'?" in namespace.run(*command.split(), code=4).stderr, command
+    for command in ("queue delete zzz", "topic show zzz", "stats zzz", "purge zzz", "receive zzz"):
+        said = namespace.run(*command.split(), code=4).stderr
+        assert "'kafkabus queue list'" in said
+        assert ("queue create" in said) == command.startswith("receive")
     listed = namespace.run("rule", "list", "news", "big").stdout
     assert "amount > 100 AND sys.Label = 'order'" in listed
     topics = namespace.json("topic", "list")

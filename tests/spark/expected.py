@@ -8,9 +8,10 @@ import math
 import uuid
 from collections.abc import Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
-from kafkabus_mapping.codec import decode_headers, to_milliseconds
+from kafkabus_mapping.codec import decode_headers, split_sections, to_milliseconds
 from kafkabus_mapping.numbers import sequence_number
 from kafkabus_mapping.properties import PropertyValue
 from tests.spark.records import PROPERTY_NAMES
@@ -33,7 +34,13 @@ TEXT_COLUMNS = (
 
 
 def expected_row(
-    headers: list[tuple[str, bytes | None]], key: bytes | None, topic: str, partition: int, offset: int
+    headers: list[tuple[str, bytes | None]],
+    key: bytes | None,
+    topic: str,
+    partition: int,
+    offset: int,
+    *,
+    body: bytes,
 ) -> dict[str, Any]:
     """Return a record's columns, by the facade's decoder."""
     envelope = decode_headers(headers, key=key, place=f"{topic}/{partition}/{offset}")
@@ -41,6 +48,7 @@ def expected_row(
     moved = envelope.enqueued_sequence_number
     return {
         **{name: getattr(envelope, name) for name in TEXT_COLUMNS},
+        "data_sections": _lengths(split_sections(body, envelope.data_sections)),
         "time_to_live": envelope.time_to_live,
         "scheduled_enqueue_time_utc": envelope.scheduled_enqueue_time_utc
         and to_milliseconds(envelope.scheduled_enqueue_time_utc),
@@ -60,6 +68,10 @@ def read_floats(
     }
 
 
+def _lengths(sections: list[bytes]) -> list[int] | None:
+    return None if len(sections) == 1 else [len(section) for section in sections]
+
+
 def _shown(properties: Mapping[str | bytes, PropertyValue]) -> dict[str, str | float | None]:
     return {str(key): _text(value, own=key in PROPERTY_NAMES) for key, value in properties.items()}
 
@@ -73,7 +85,7 @@ def _text(value: PropertyValue, *, own: bool) -> str | float | None:
         return str(value // timedelta(microseconds=1))
     if isinstance(value, datetime):
         return value.isoformat()
-    if isinstance(value, (uuid.UUID, float)):
+    if isinstance(value, (uuid.UUID, float, Decimal)):
         return str(value)
     return json.dumps(value)
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from decimal import Context, Decimal
 
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, Headers, encode_headers
@@ -92,6 +93,7 @@ def _facade(rng: random.Random) -> Headers:
             scheduled_enqueue_time_utc=rng.choice((None, datetime(2026, 1, 2, 3, 4, 5, 678000, timezone.utc))),
             application_properties={key: _property(rng) for key in rng.sample(PROPERTY_NAMES, rng.randrange(4))},
             body_type=rng.choice((None, "value", "sequence")),
+            data_sections=rng.choice((None, "1,0", "9999", "x")),
             dead_letter_reason=text(),
             dead_letter_error_description=text(),
             dead_letter_source=text(),
@@ -116,6 +118,7 @@ def _property(rng: random.Random) -> PropertyValue:
             uuid.UUID(int=rng.getrandbits(128)),
             datetime(2026, 5, 4, 3, 2, 1, rng.randrange(10**6), timezone.utc),
             timedelta(microseconds=rng.randrange(10**12)),
+            Decimal(rng.randrange(-(10**33), 10**33)).scaleb(rng.randrange(-40, 40), Context(prec=34)),
         )
     )
 

@@ -42,7 +42,8 @@ def test_spark_decodes_as_the_facade_does(runtime: RunningNamespace, spark: Spar
         got: dict[str, Any] = row.asDict()
         headers = [(one["key"], None if one["value"] is None else bytes(one["value"])) for one in row["headers"] or ()]
         key = records[int(bytes(row["body"]))].key
-        expected = expected_row(headers, key, topic, row["partition_id"], row["offset"])
+        place = row["partition_id"], row["offset"]
+        expected = expected_row(headers, key, topic, *place, body=bytes(row["body"]))
         properties = read_floats(row["application_properties"], expected["application_properties"])
         got["application_properties"] = properties
         assert {name: got[name] for name in expected} == expected, headers

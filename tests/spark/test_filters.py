@@ -54,7 +54,7 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
 
 def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
     """Return a message's headers as Kafka holds them, and some of another system, which are properties too."""
-    foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), ("Long", LONG)]
+    foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), ("Long", LONG), ("ce_type", b"aA%")]
     own = encode_headers(subject.envelope)
     return [*foreign, *own]
 

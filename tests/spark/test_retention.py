@@ -16,7 +16,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus_spark import retention
+from kafkabus_spark import EntityNotFoundError, EntityRecreatedError, retention
 from kafkabus_spark.retention import Unread
 from tests.queues import new_queue
 from tests.spark.marks import SPARK
@@ -69,6 +69,59 @@ def test_a_stream_that_was_stopped_is_told_what_it_may_lose(
     assert f"messages_lost entity={queue} count=2" in caplog.text
     with pytest.raises(ValueError, match="is of a stream that does not read"):
         kafkabus_spark.check_retention(spark, connection, new_queue(connection), checkpoint_location=checkpoint)
+
+
+def test_a_stream_does_not_go_on_in_an_entity_that_was_made_anew(
+    runtime: RunningNamespace, spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It would skip 100 of 150 messages. The same checkpoint is not refused before, and another one not afterwards.
+
+    It takes seconds: Spark's streams start slowly.
+    """
+    connection, first, second = runtime.connection_string, tmp_path / "first", tmp_path / "second"
+    queue = new_queue(connection)
+    send(connection, queue, 100)
+    assert read_on(spark, connection, queue, first) == 100
+    send(connection, queue, 1)
+    assert read_on(spark, connection, queue, first) == 1
+    listener = kafkabus_spark.RetentionListener(spark, connection, queue)
+    with ServiceBusAdministrationClient.from_connection_string(connection) as administration:
+        administration.delete_queue(queue)
+        with pytest.raises(EntityNotFoundError):
+            read_on(spark, connection, queue, first)
+        administration.create_queue(queue)
+    send(connection, queue, 150)
+    recreated = r"is of topic tests\..* before it was deleted and made anew .* Name another folder"
+    with pytest.raises(EntityRecreatedError, match=recreated):
+        read_on(spark, connection, queue, first)
+    with pytest.raises(EntityRecreatedError, match=recreated):
+        kafkabus_spark.check_retention(spark, connection, queue, checkpoint_location=str(first))
+    with pytest.raises(EntityRecreatedError, match=recreated):
+        kafkabus_spark.capture(spark, connection, queue, str(tmp_path / "table"), checkpoint_location=str(first))
+    assert read_on(spark, connection, queue, second) == 150
+    spark.streams.addListener(listener)
+    try:
+        assert read_on(spark, connection, queue, second) == 0
+        deadline = time.monotonic() + PATIENCE
+        while "entity_recreated" not in caplog.text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+    finally:
+        spark.streams.removeListener(listener)
+
+
+def read_on(spark: SparkSession, connection: str, queue: str, folder: Path) -> int:
+    """Read what a stream with this checkpoint has not read yet; return how many messages that are."""
+    counts: list[int] = []
+    stream = kafkabus_spark.read_stream(spark, connection, queue, checkpoint_location=str(folder))
+    query = (
+        stream.writeStream.foreachBatch(lambda batch, _: counts.append(batch.count()))
+        .option("checkpointLocation", str(folder))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(240)
+    return sum(counts)
 
 
 def test_a_stream_that_runs_is_told_as_well(

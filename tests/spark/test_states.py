@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import CorrelationRuleFilter, RuleProperties, ServiceBusAdministrationClient
 from kafkabus_mapping.checkpoints import block_text, read_checkpoint
 from kafkabus_mapping.names import EntityPath, SubQueue, subscription_name
+from kafkabus_mapping.properties import decode_properties
 from kafkabus_spark.states import ranges_of
 from tests.contract.receiving import take
 from tests.spark.marks import SPARK
@@ -95,6 +97,7 @@ def send(
             subject=subject,
             session_id=session,
             scheduled_enqueue_time_utc=due,
+            application_properties={**OWN},
         )
         for name in names
     ]
@@ -106,6 +109,26 @@ def send(
                 receiver.dead_letter_message(one, reason="Test")
 
 
+OWN: dict[str | bytes, Any] = {"colour": "red", "size": 5, "price": Decimal("12.50"), "large": 2**60, "rate": 1.0}
+CHANGED: dict[str | bytes, Any] = {
+    "colour": 'blue "\\',
+    "price": Decimal("0.10"),
+    "flag": True,
+    "nothing": None,
+    "share": -0.0,
+}
+CHANGED_AS_TEXT = {
+    "colour": 'blue "\\',
+    "size": "5",
+    "price": "0.10",
+    "large": str(2**60),
+    "flag": "true",
+    "rate": "1.0",
+    "share": "-0.0",
+    "nothing": None,
+}
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in {"queue", "sessions"} else pytest.mark.extended) for kind in KINDS]
 )
@@ -114,7 +137,7 @@ def test_messages_have_the_states_that_their_ledgers_give_them(
 ) -> None:
     """Settled are what was completed or dead-lettered; the others are what receivers may still get, and have their states.
 
-    It takes seconds: jobs read descriptions, checkpoints and messages.
+    They have the properties that were changed since. It takes seconds: jobs read descriptions, checkpoints and messages.
     """
     expected: dict[str, str | None] = {
         "0": None,
@@ -136,14 +159,20 @@ def test_messages_have_the_states_that_their_ledgers_give_them(
         with receiver_of(client, kind) as receiver:
             messages = {one.message_id: one for one in take(receiver, len(expected))}
             receiver.complete_messages([messages["0"], messages["1"]])
-            receiver.defer_message(messages["2"])
-            receiver.abandon_message(messages["3"])
+            receiver.defer_message(messages["2"], properties_to_modify=CHANGED)
+            receiver.abandon_message(messages["3"], properties_to_modify={"colour": None})
             if kind != "dead letters":
                 receiver.dead_letter_message(messages["5"], reason="Test")
                 expected["5"] = None
             tend(path.dead_letter if kind == "dead letters" else path)
             rows = kafkabus_spark.read(spark, untended, NAME, **where, state="all").collect()
         assert {row["message_id"]: row["state"] for row in rows} == expected
+        found = {row["message_id"]: row for row in rows}
+        changed = [decode_properties(found[name]["application_properties_json"]) for name in ("2", "3", "4")]
+        assert changed == [OWN | CHANGED, OWN | {"colour": None}, OWN]
+        assert {type(one["rate"]) for one in changed} == {float}
+        assert found["2"]["application_properties"] == CHANGED_AS_TEXT
+        assert [found[name]["application_properties"]["colour"] for name in ("3", "4")] == [None, "red"]
         assert [row["settled"] for row in rows] == [row["state"] is None for row in rows]
         assert None not in {row["checkpoint_time"] for row in rows if row["settled"]}
 

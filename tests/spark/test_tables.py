@@ -16,6 +16,7 @@ import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus.embedded import RunningNamespace
 from kafkabus_spark import TableFormat, tables
+from kafkabus_spark.hadoop import Hadoop
 from tests.queues import new_queue
 from tests.spark.marks import SPARK
 
@@ -119,16 +120,16 @@ def test_small_files_are_merged(
 
     assert compact(None) == kafkabus_spark.Compaction(0, 0)
     if killed != "never":
-        move, delete = tables._Hadoop.move, tables._Hadoop.delete
+        move, delete = Hadoop.move, Hadoop.delete
 
         def die(*_: object) -> None:
             raise InterruptedError("killed")
 
-        monkeypatch.setattr(tables._Hadoop, "move" if killed == "amid" else "delete", die)
+        monkeypatch.setattr(Hadoop, "move" if killed == "amid" else "delete", die)
         with pytest.raises(InterruptedError):
             compact()
-        monkeypatch.setattr(tables._Hadoop, "move", move)
-        monkeypatch.setattr(tables._Hadoop, "delete", delete)
+        monkeypatch.setattr(Hadoop, "move", move)
+        monkeypatch.setattr(Hadoop, "delete", delete)
         compact()
     else:
         assert compact() == kafkabus_spark.Compaction(len(before), 1)

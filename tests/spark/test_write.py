@@ -7,6 +7,7 @@ import random
 import re
 import uuid
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,13 @@ from pyspark.sql import functions as F
 
 import kafkabus_spark
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
-from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader
+from kafkabus._core.settings import parse_settings
+from kafkabus._sync.context import ClientContext
+from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import EntityStatus, ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus_mapping import headers as h
+from kafkabus_mapping.formats import LATEST
 from kafkabus_mapping.keys import effective_key, partition_of
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.properties import decode_properties
@@ -183,6 +187,8 @@ def test_spark_writes_what_the_sdk_would_send(runtime: RunningNamespace, spark: 
         ("map('a', interval '-1' hour)", {"a": timedelta(hours=-1)}),
         ("cast(map() as map<string,int>)", {}),
         ("named_struct('a', cast(0.1 as float), 'b', null)", {"a": 0.1}),
+        ("named_struct('a', 12.50, 'b', cast(null as decimal(34,2)))", {"a": Decimal("12.50")}),
+        ("map('a', -0.000000000000000001, 'b', 3.0)", {"a": Decimal("-1E-18"), "b": Decimal(3)}),
         ("cast(null as struct<a: int>)", {}),
     ],
 )
@@ -216,18 +222,27 @@ def test_what_was_read_is_written_with_its_types(runtime: RunningNamespace, spar
         "none": None,
         "n": 5,
     }
+    properties["amount"] = Decimal("12.50")
     sequence = AmqpAnnotatedMessage(
         sequence_body=[[1, "two"]], header=AmqpMessageHeader(priority=7), application_properties=properties
     )
+    sections = AmqpAnnotatedMessage(data_body=[b"aa", b"", b"b"], properties=AmqpMessageProperties(message_id="s"))
     with ServiceBusClient.from_connection_string(runtime.connection_string) as client:
-        client.get_queue_sender(source).send_messages([sequence, ServiceBusMessage("plain", message_id="p")])
+        client.get_queue_sender(source).send_messages([sequence, ServiceBusMessage("plain", message_id="p"), sections])
     read = kafkabus_spark.read(spark, runtime.connection_string, source, state="all")
+    cents = kafkabus_spark.decimal_property("amount", 2)
+    shown = {
+        row["message_id"]: row for row in read.select("message_id", "data_sections", cents.alias("cents")).collect()
+    }
+    assert {name: row["data_sections"] for name, row in shown.items() if row["data_sections"]} == {"s": [2, 0, 1]}
+    assert [row["cents"] for row in shown.values() if row["cents"] is not None] == [Decimal("12.50")]
     changed = F.map_concat(
         F.map_filter("application_properties", lambda name, _: ~name.isin("n", "none")),
         F.create_map(F.lit("n"), F.lit("6"), F.lit("new"), F.lit("5")),
     )
     kafkabus_spark.write(read.withColumn("application_properties", changed), runtime.connection_string, target)
-    sent, again = (receive_all(runtime.connection_string, queue, 2) for queue in (source, target))
+    sent, again = (receive_all(runtime.connection_string, queue, 3) for queue in (source, target))
+    assert list(again["s"].body) == [b"aa", b"", b"b"]
     assert again.keys() == sent.keys()
     for message_id, one in again.items():
         wanted = sent[message_id].application_properties or {}
@@ -336,7 +351,7 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
 
 def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
     """Others are not, unless their properties are texts that JSON might write at greater length."""
-    rules = Rules("orders", 4, False, False, max_message_bytes=1000)
+    rules = Rules("orders", 4, False, False, max_message_bytes=1000, written_format=LATEST)
     frames = [spark.sql(f"SELECT 'x' AS body, {columns}") for columns, _ in BROKEN.values()]
     octets = "CAST(x'ff' AS string)"
     frames += [
@@ -367,9 +382,14 @@ def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
         ("'x' AS body, map(1, 'x') AS application_properties", "keys of type int: use text"),
         ("'x' AS body, array(1) AS application_properties", "is array<int>: use a map of texts to values, or a struct"),
         (
-            "'x' AS body, named_struct('a', 1.5) AS application_properties",
-            r"application_properties.a is decimal\(2,1\): an application property is text, ",
+            "'x' AS body, named_struct('a', date'2026-01-01') AS application_properties",
+            r"application_properties.a is date: an application property is text, ",
         ),
+        (
+            "'x' AS body, map('a', cast(1.5 AS decimal(38,2))) AS application_properties",
+            r"is decimal\(38,2\): AMQP's decimals have 34 digits; cast it to decimal\(34,2\), or to text",
+        ),
+        ("'x' AS body, '1,2' AS data_sections", "'data_sections' is string: use lengths in bytes"),
     ],
 )
 def test_a_column_that_no_message_has_is_named(spark: SparkSession, columns: str, message: str) -> None:
@@ -418,6 +438,27 @@ def test_descriptions_are_read_again_if_one_was_written(untended: str, spark: Sp
             spark.sparkContext.setJobGroup("", "")
 
 
+def test_decimals_are_refused_in_a_namespace_of_the_first_format(untended: str, spark: SparkSession) -> None:
+    """Before anything is sent; lengths of data sections have no effect there."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
+        administration.create_queue("orders")
+    context = ClientContext(parse_settings(untended))
+    try:
+        known = context.descriptions.namespace()
+        assert known is not None
+        context.descriptions.put_namespace(known.model_copy(update={"format": 1, "format_by": ""}))
+    finally:
+        context.close()
+    priced = spark.sql("SELECT 'x' AS body, map('a', 1.5) AS application_properties")
+    with pytest.raises(
+        kafkabus_spark.NamespaceFormatError, match=r"^a decimal among .* run 'kafkabus namespace upgrade'$"
+    ):
+        kafkabus_spark.write(priced, untended, "orders")
+    kafkabus_spark.write(spark.sql("SELECT 'ab' AS body, array(1, 1) AS data_sections"), untended, "orders")
+    (message,) = receive_all(untended, "orders", 1).values()
+    assert (list(message.body), message.application_properties) == ([b"ab"], {})
+
+
 def test_a_message_that_is_written_twice_is_a_duplicate(runtime: RunningNamespace, spark: SparkSession) -> None:
     """The message id is the key where duplicates are detected, so that a job may be repeated."""
     queue = new_queue(runtime.connection_string, enable_partitioning=True, requires_duplicate_detection=True)
@@ -441,7 +482,7 @@ def test_a_message_that_is_written_twice_is_a_duplicate(runtime: RunningNamespac
 def test_an_id_that_is_made_up_does_not_go_to_another_message(spark: SparkSession, tmp_path: Path) -> None:
     """A task that is repeated may get its rows in another order; an entity that detects duplicates would drop some of them."""
     file = tmp_path / "bodies.txt"
-    rules = Rules("orders", 16, False, True, 262_144)
+    rules = Rules("orders", 16, False, True, 262_144, LATEST)
 
     def ids(*bodies: str) -> dict[str, str]:
         file.write_text("\n".join(bodies))

@@ -47,7 +47,7 @@ SCALARS: st.SearchStrategy[Any] = st.one_of(
     st.floats(width=32, allow_nan=False).map(types.Float),
     ASCII.map(types.Symbol),
     st.characters().map(types.Char),
-    st.sampled_from([4, 8, 16]).flatmap(lambda size: st.binary(min_size=size, max_size=size)).map(types.Decimal),
+    st.sampled_from([4, 8, 16]).flatmap(lambda size: st.binary(min_size=size, max_size=size)).map(types.DecimalBits),
 )
 VALUES: st.SearchStrategy[Any] = st.recursive(
     SCALARS,

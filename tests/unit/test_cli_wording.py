@@ -23,8 +23,8 @@ from kafkabus.cli.wording import as_commands
             "t is a topic: receive from one of those that 'kafkabus subscription list t' names, as t/Subscriptions/NAME",
         ),
         (
-            "there is no queue 'q' in namespace 'n': create_queue creates it",
-            "there is no queue 'q' in namespace 'n': 'kafkabus queue create' creates it",
+            "there is no queue 'q' in namespace 'n': list_queues shows what there is",
+            "there is no queue 'q' in namespace 'n': 'kafkabus queue list' shows what there is",
         ),
         ("message 'm' has no session_id: set one", "message 'm' has no --session-id: set one"),
         ("message_id has 129 characters: the longest is 128", "--message-id has 129 characters: the longest is 128"),

@@ -19,7 +19,9 @@ from kafkabus_mapping.codec import (
     decode_headers,
     encode_headers,
     from_milliseconds,
+    join_sections,
     record_size,
+    split_sections,
     to_milliseconds,
 )
 from kafkabus_mapping.properties import PropertyRuleError, PropertyValue, decode_properties, encode_properties
@@ -35,6 +37,7 @@ VALUES = st.one_of(
     st.uuids(),
     st.datetimes(timezones=st.just(timezone.utc)),
     st.timedeltas(),
+    st.decimals(allow_nan=False, allow_infinity=False),
 )
 NAMES = [
     *(header for _, header in h.TEXT_FIELDS),
@@ -51,7 +54,9 @@ ODD_JSON = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=2)
         | st.dictionaries(
-            st.sampled_from(["int", "float", "bytes", "uuid", "datetime", "timedelta", "x"]), inner, max_size=2
+            st.sampled_from(["int", "float", "bytes", "uuid", "datetime", "timedelta", "decimal", "x"]),
+            inner,
+            max_size=2,
         )
     ),
     max_leaves=6,
@@ -82,6 +87,7 @@ ENVELOPES = st.builds(
     scheduled_enqueue_time_utc=st.none() | MOMENTS,
     application_properties=st.dictionaries(st.text(max_size=10), VALUES, max_size=4),
     body_type=TEXT,
+    data_sections=TEXT,
     amqp=TEXT,
     dead_letter_reason=TEXT,
     dead_letter_error_description=TEXT,
@@ -118,6 +124,27 @@ def test_a_plain_producers_record_is_a_message() -> None:
     assert (envelope.message_id, envelope.partition_key) == ("t/1/2", "k")
     assert envelope.application_properties == {"trace": b"1", "empty": None}
     assert decode_headers(None, key=b"\xff", place="t/1/2").partition_key is None
+
+
+@given(st.lists(st.binary(max_size=3), min_size=1, max_size=5))
+def test_data_sections_come_back(sections: list[bytes]) -> None:
+    """Their borders stand in a header; a single section has none."""
+    body, borders = join_sections(sections)
+    assert body == b"".join(sections)
+    assert (borders is None) == (len(sections) == 1)
+    assert split_sections(body, borders) == sections
+
+
+@pytest.mark.parametrize("borders", ["", "x", "1,", "-1", "1,9", "٣", "9" * 30, "1 ,1", "+1"])
+def test_borders_that_do_not_fit_a_body_are_none(borders: str) -> None:
+    """A foreign producer may write anything."""
+    assert split_sections(b"abcd", borders) == [b"abcd"]
+
+
+def test_trace_context_is_no_property() -> None:
+    """It is read over."""
+    headers: list[tuple[str, bytes | None]] = [(h.TRACEPARENT, b"00-1-2-00"), (h.TRACESTATE, b"a=b")]
+    assert decode_headers(headers, key=None, place="t/0/0").application_properties == {}
 
 
 def test_a_header_that_does_not_parse_is_kept_as_a_property() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from kafkabus import ServiceBusClient, parse_connection_string
 from kafkabus._core.settings import host_of, parse_settings, settings_for
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus_mapping.connection import format_connection_string, parse_parts
+from kafkabus_mapping.connection import format_connection_string, parse_parts, properties_of
 from kafkabus_mapping.secret import Secret, revealed
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
@@ -62,7 +62,15 @@ def test_scheme_port_and_path_are_no_part_of_the_host(uri: str, host: str) -> No
     """A program may write the address in several ways, and means one namespace."""
     assert host_of(uri) == host
     if "://" in uri:
-        assert parse_connection_string(f"Endpoint={uri}").fully_qualified_namespace == host
+        assert properties_of(parse_parts(f"Endpoint={uri}")).fully_qualified_namespace == host
+
+
+def test_the_function_of_azure_needs_a_key_and_a_client_does_not() -> None:
+    """Kafka and Redis check access; a program for Azure relies on the error of its function."""
+    with pytest.raises(ValueError, match="neither SharedAccessKey nor SharedAccessSignature: add"):
+        parse_connection_string("Endpoint=sb://a/")
+    assert parse_connection_string("Endpoint=sb://a/;SharedAccessSignature=s").shared_access_signature == "s"
+    assert parse_settings("Endpoint=sb://a/", WHERE).namespace == "a"
 
 
 @pytest.mark.parametrize("kind", [ServiceBusClient, ServiceBusAdministrationClient])
@@ -130,7 +138,8 @@ def test_tls_and_sasl_parts_become_options() -> None:
         ("Endpoint=nothing", "Invalid Endpoint"),
         ("Endpoint=sb://a/;SharedAccessKey=b", "both SharedAccessKeyName and SharedAccessKey"),
         ("Endpoint=sb://a/;SharedAccessKeyName=a;SharedAccessKey=b;SharedAccessSignature=c", "Only one of"),
-        ("Endpoint=sb://a/;Kafka=b", "unknown part 'Kafka'; known parts"),
+        ("Endpoint=sb://a/;Kafka=b", "unknown part 'Kafka'; known parts, the nearest first: Kafka"),
+        ("Endpoint=sb://a/;Servers=b", "known parts, the nearest first: KafkaBootstrapServers"),
         ("Endpiont=sb://a/", "unknown part 'Endpiont'; did you mean 'Endpoint'"),
         ("Endpoint=sb://a/;SharedAccessKey=b;EntityPth=c", "did you mean 'EntityPath'"),
     ],

@@ -13,6 +13,7 @@ import pytest
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.probe import BrokerAddress, PartitionState, Tick, TopicState
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC, ENTITY_TOPIC
+from kafkabus.cli.commands.doctor import _rows
 from kafkabus.doctor import CHECKS, Facts, Limits, State, gather, judge
 from kafkabus.doctor.check import EXPIRES_SOON_DAYS, SHOWN, listed
 from kafkabus.doctor.facts import (
@@ -25,6 +26,7 @@ from kafkabus.doctor.facts import (
     Reached,
     RedisFacts,
     RefusedCopy,
+    SystemLimits,
     known,
 )
 from kafkabus.doctor.network import shake_hands
@@ -55,6 +57,7 @@ def healthy() -> Facts:
             refusal="",
             fetch_version=18,
             brokers=[(one, Reached("broker:9092")) for one in addresses],
+            limits=Missing("the brokers run on other machines"),
             topics={"shop.orders": topic("shop.orders"), "shop.DESCRIPTIONS": topic("shop.DESCRIPTIONS")},
             hidden=frozenset(),
             settings={
@@ -186,6 +189,29 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
     ),
     "too few in sync": (partition(in_sync=1), "kafka-partitions", State.FAILURE, "too few replicas are in sync"),
     "one not in sync": (partition(in_sync=2), "kafka-partitions", State.WARNING, "not all replicas are in sync"),
+    "too many logs for Linux's default": (
+        kafka(
+            topics={
+                "shop.orders": TopicState("shop.orders", "id", (PartitionState(0, True, 3, 3),) * 27_000, EVERY_RIGHT)
+            }
+        ),
+        "kafka-limits",
+        State.WARNING,
+        (
+            "27,000 logs on each broker take 54,000 memory maps and 27,000 open files, and more for each full segment; Linux "
+            "allows 65,530 maps"
+        ),
+    ),
+    "too few files": (
+        kafka(limits=SystemLimits(65_530, 1)),
+        "kafka-limits",
+        State.FAILURE,
+        (
+            "2 logs on each broker take 4 memory maps and 2 open files, and more for each full segment; this machine allows "
+            "65,530 maps and 1 open files"
+        ),
+    ),
+    "nearly too few maps": (kafka(limits=SystemLimits(4, 1024)), "kafka-limits", State.WARNING, "allows 4 maps"),
     "records that go": (setting("retention.ms", "1000"), "kafka-topic-settings", State.FAILURE, "retention.ms=1000"),
     "descriptions that go": (
         setting("cleanup.policy", "delete", "shop.DESCRIPTIONS"),
@@ -355,3 +381,16 @@ def test_the_page_has_all_checks_with_their_remedies() -> None:
     rows = re.findall(r"^\| `([a-z-]+)` \| (.+) \| (.+) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
     told = [(check.name, check.about, check.remedy) for check in CHECKS]
     assert [tuple(cell.replace("`", "'") for cell in row) for row in rows] == told
+
+
+def test_checks_that_are_not_made_for_one_reason_are_one_line() -> None:
+    """Of a server that is not reached, so that the finding that matters is seen."""
+    facts = healthy()
+    facts.kafka = KafkaFacts([Reached("a:1", "a:1: connection refused")])
+    facts.kafka.miss_rest("Kafka is not reached")
+    rows = _rows([(check, judge(check, facts)) for check in CHECKS if check.name.startswith(("kafka", "redis"))])
+    assert [row[:3] for row in rows[:2]] == [
+        ["kafka-address", "failure", "a:1: connection refused"],
+        ["kafka-tls and 16 more", "not checked", "Kafka is not reached"],
+    ]
+    assert [row[1] for row in rows[2:]] == ["ok"] * 12

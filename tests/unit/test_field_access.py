@@ -24,7 +24,11 @@ class Colours(FieldAccess):
 EXAMPLES: dict[str, tuple[FieldAccess, str, Any]] = {
     "a dataclass": (Colours(), "sky", "blue"),
     "an AMQP header": (AmqpMessageHeader(priority=4), "priority", 4),
-    "a connection string": (parse_connection_string("Endpoint=sb://a.b/;EntityPath=q"), "entity_path", "q"),
+    "a connection string": (
+        parse_connection_string("Endpoint=sb://a.b/;SharedAccessSignature=s;EntityPath=q"),
+        "entity_path",
+        "q",
+    ),
 }
 
 

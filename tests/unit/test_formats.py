@@ -9,13 +9,25 @@ from pathlib import Path
 import pytest
 
 from kafkabus_mapping import formats
-from kafkabus_mapping.formats import READABLE, unreadable
+from kafkabus_mapping.formats import READABLE, unreadable, written_format
 from kafkabus_mapping.namespaces import NamespaceDescription
 from kafkabus_mapping.version import installed_version
 from tests.golden.layout import layout
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 LAYOUT = Path(__file__).resolve().parents[1] / "golden" / f"format-{READABLE[-1]}" / "layout.json"
+
+
+def test_a_namespace_that_is_being_upgraded_is_written_as_before() -> None:
+    """Its description names the new format, so that programs that do not read that stop; the field goes with the end."""
+    begun = described(2).model_copy(update={"upgrading_from": 1})
+    assert (begun.written_format, written_format(begun.model_dump_json())) == (1, 1)
+    assert "upgrading_from" not in described(2).model_dump_json()
+    assert [written_format(None), *(written_format(described(number).model_dump_json()) for number in (1, 2))] == [
+        1,
+        1,
+        2,
+    ]
 
 
 def described(number: int, author: str = "0.4.0") -> NamespaceDescription:

@@ -155,6 +155,94 @@ def test_a_filter_of_another_type_is_refused(tmp_path: Path) -> None:
         NamespaceFile.read(file_of(tmp_path, topics=[topic]))
 
 
+MICROSOFTS = """\ufeff{
+  // The file that Microsoft's emulator comes with has comments.
+  "UserConfig": {
+    "Namespaces": [
+      {
+        "Name": "sbemulatorns",
+        "Properties": {"IsPremium": false}, /* as programs write it */
+        "Queues": null,
+        "Topics": [
+          {
+            "Name": "t",
+            "Properties": null,
+            "Subscriptions": [
+              {
+                "Name": "s",
+                "Properties": {"LockDuration": "PT1M", "ForwardTo": null, "ForwardDeadLetteredMessagesTo": ""},
+                "Rules": [
+                  {
+                    "Name": "sql",
+                    "Properties": {
+                      "FilterType": "Sql",
+                      "SqlFilter": {
+                        "SqlExpression": "a = 1", "CompatibilityLevel": 20, "RequiresPreprocessing": true, "Parameters": null
+                      },
+                      "CorrelationFilter": null,
+                      "Action": {"SqlExpression": "SET b = 2", "CompatibilityLevel": 20},
+                    },
+                  },
+                  {
+                    "Name": "correlation",
+                    "Properties": {
+                      "FilterType": "Correlation",
+                      "CorrelationFilter": {"Label": "x", "ContentType": null, "RequiresPreprocessing": false},
+                      "Action": {},
+                    }
+                  },
+                ],
+              },
+            ],
+          }
+        ]
+      },
+    ],
+    "Logging": {"Type": "File"}
+  }
+}
+"""
+
+
+def test_files_as_microsoft_and_programs_write_them(
+    administration: ServiceBusAdministrationClient, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning names all entries that have no effect."""
+    file = tmp_path / "Config.json"
+    file.write_text(MICROSOFTS, encoding="utf-8")
+    NamespaceFile.read(file).apply(administration)
+    rules = {rule.name: rule for rule in administration.list_rules("t", "s")}
+    assert rules.keys() == {"sql", "correlation"}
+    assert (rules["sql"].filter, rules["sql"].action) == (SqlRuleFilter("a = 1"), SqlRuleAction("SET b = 2"))
+    assert (rules["correlation"].filter, rules["correlation"].action) == (CorrelationRuleFilter(label="x"), None)
+    assert administration.get_subscription("t", "s").forward_to is None
+    (told,) = [record.getMessage() for record in caplog.records if "no effect" in record.getMessage()]
+    names = "Logging, Properties of the namespace, CompatibilityLevel of rules, RequiresPreprocessing of rules"
+    assert told == f"{file}: no effect here: {names}"
+    assert NamespaceFile.read(file).apply(administration) == []
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            '{"UserConfig": {"Namespaces": [{"Name": "n", "Queues": [{"Name": 5}],}]}} // x',
+            "Queues[0].Name: Input should be",
+        ),
+        ('{"UserConfig": {"Namespaces": [{"Name": "n", "Name": "m",}]}}', "Invalid JSON: trailing comma"),
+        ('{"UserConfig": /* {', "Invalid JSON: expected value at line 1"),
+        (b"\xff\xfe{\x00}\x00", "it is not UTF-8, at byte 0: save it as UTF-8"),
+    ],
+)
+def test_a_mistake_in_a_file_with_comments_is_named(written: str | bytes, said: str, tmp_path: Path) -> None:
+    file = tmp_path / "Config.json"
+    file.write_bytes(written.encode() if isinstance(written, str) else written)
+    with pytest.raises(NamespaceFileError) as refusal:
+        NamespaceFile.read(file)
+    assert str(refusal.value).startswith(f"{file}: ")
+    assert said in str(refusal.value)
+
+
 def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text('{"UserConfig": {')

@@ -182,7 +182,11 @@ def test_what_markers_say_is_settled_is() -> None:
     Transfers given up since are settled, too.
     """
     snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, "a transfer")], skipped=[15])
-    settled = [("complete", [(1, 2), (6, 6), (8, 8), (12, 13)]), ("defer", [(4, 4), (14, 14)]), ("abandon", [(0, 0)])]
+    settled: list[tuple[str, list[tuple[int, int]], dict[str, str]]] = [
+        ("complete", [(1, 2), (6, 6), (8, 8), (12, 13)], {}),
+        ("defer", [(4, 4), (14, 14)], {}),
+        ("abandon", [(0, 0)], {}),
+    ]
     after = snapshot.after(lambda _: False, [*settled, *settled])
     assert (after.waiting, after.moving, after.skipped) == ([(0, 0, 1), (3, 3, 1)], [], [12, 13, 14, 15])
     assert after.deferred == [(4, 4, 1), (7, 7, 0), (14, 14, 0)]
@@ -221,3 +225,85 @@ def test_what_is_kept_apart_outlasts_a_rebuild() -> None:
     assert Snapshot(0, 0).within(20, kept={3: None, 5: 77}).unsettled[:2] == [(3, 3), (5, 5)]
     assert snapshot.watermark_without({3, 4, 5, 6, 7, 8}) == 10
     assert snapshot.watermark_without({3, 5}) == 4
+
+
+CHANGES = [
+    (3, {"a": "1", "b": '"x"'}, False),
+    (8, {"a": "2"}, False),
+    (8, {"a": "3"}, True),
+    (BLOCK, {"a": "4"}, False),
+]
+
+
+def parts(snapshot: Snapshot) -> dict[str, str]:
+    """Return the parts with changed properties as they are stored."""
+    return {name: block_text(snapshot.version, content) for name, content in snapshot.change_chunks().items()}
+
+
+def stored(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot as it is once it was written and read."""
+    blocks, changes = written(snapshot)[1], parts(snapshot)
+    head = snapshot.head(dict.fromkeys(blocks, snapshot.version), dict.fromkeys(changes, snapshot.version))
+    return read_snapshot(head, blocks, changes)
+
+
+def test_changed_properties_are_written_down() -> None:
+    """Also those of a message that is moving, which stands in no block; and they go with their message."""
+    moving = [(8, 0, prepared("abandon", "7@a")), (BLOCK, 1, "a transfer")]
+    snapshot = Snapshot(2 * BLOCK, 7, waiting=[(3, 3, 1)], moving=moving, changes=list(reversed(CHANGES)))
+    assert snapshot.changes == CHANGES
+    assert stored(snapshot) == snapshot
+    assert snapshot.within(8).changes == CHANGES[1:]
+    settled = snapshot.merged(Snapshot(2 * BLOCK, 8, waiting=[(3, 3, 1)]))
+    assert settled.changes == CHANGES[:1]
+
+
+def test_changed_properties_of_any_size_are_written_down() -> None:
+    """In records that Kafka takes, of which few are written anew when one message is settled."""
+    changes = [(offset, {"a": '"' + "x" * 5_000 + '"'}, False) for offset in range(0, 2 * BLOCK, 100)]
+    changes.append((2 * BLOCK - 1, {"a": "x" * 1_500_000}, False))
+    snapshot = Snapshot(2 * BLOCK, 7, waiting=[(0, 2 * BLOCK - 1, 1)], changes=changes)
+    before = parts(snapshot)
+    assert max(len(text) for text in before.values()) < 1_600_000
+    assert len(before) < 40
+    assert stored(snapshot) == snapshot
+    after = parts(Snapshot(2 * BLOCK, 7, waiting=[(0, 2 * BLOCK - 1, 1)], changes=[*changes[:77], *changes[78:]]))
+    assert sum(before.get(name) != text for name, text in after.items()) == 1
+
+
+def test_a_change_of_a_transaction_has_a_record_of_its_own_if_it_is_large() -> None:
+    """Both that are known of a message fit into the records that Kafka takes."""
+    moving = [(3, 0, prepared("abandon", "7@a"))]
+    both = [(3, {"a": "x" * 1_400_000}, False), (3, {"b": "y" * 1_400_000}, True)]
+    snapshot = Snapshot(9, 7, moving=moving, changes=both)
+    assert max(map(len, parts(snapshot).values())) < 1_600_000
+    assert stored(snapshot) == snapshot
+
+
+def test_a_part_that_a_paused_writer_put_back_tells_nothing() -> None:
+    """Its messages are as they were sent; others keep their changes."""
+    snapshot = Snapshot(2 * BLOCK, 7, waiting=[(0, 2 * BLOCK - 1, 1)], changes=[CHANGES[0], CHANGES[3]])
+    blocks, changes = written(snapshot)[1], parts(snapshot)
+    head = snapshot.head(dict.fromkeys(blocks, 7), dict.fromkeys(changes, 7))
+    outdated = {name: text.replace("7 ", "6 ", 1) if name.startswith("0+") else text for name, text in changes.items()}
+    assert read_snapshot(head, blocks, outdated).changes == CHANGES[3:]
+
+
+def test_a_ledger_that_went_back_has_its_changes_again() -> None:
+    """Also if nothing else was settled since; a property that was changed later stays so."""
+    kept = Snapshot(9, 7, waiting=[(3, 3, 1)], changes=[(3, {"a": "1", "b": "2"}, False)])
+    for now in (Snapshot(9, 8, waiting=[(3, 3, 1)]), Snapshot(9, 8, waiting=[(3, 4, 1)])):
+        assert now.merged(kept).changes == kept.changes
+        later = Snapshot(9, 8, waiting=now.waiting, changes=[(3, {"b": "3"}, False)]).merged(kept)
+        assert later.changes == [(3, {"a": "1", "b": "3"}, False)]
+    assert kept.merged(kept) is kept
+
+
+def test_changed_properties_share_the_fate_of_their_transaction() -> None:
+    """Committed ones add to earlier ones; others are dropped; those of settled messages are forgotten."""
+    moving = [(8, 0, prepared("abandon", "7@a"))]
+    snapshot = Snapshot(9, 7, waiting=[(3, 3, 1)], moving=moving, changes=CHANGES[:3])
+    assert snapshot.after(lambda _: False, []).changes == CHANGES[:2]
+    after = snapshot.after(lambda _: True, [("defer", [(3, 3), (12, 12)], {"b": "true"}), ("complete", [(8, 8)], {})])
+    assert after.changes == [(3, {"a": "1", "b": "true"}, False), (12, {"b": "true"}, False)]
+    assert snapshot.after(lambda _: True, []).changes == [CHANGES[0], (8, {"a": "3"}, False)]

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from kafkabus._core.record import StoredRecord, envelope_of
-from kafkabus._core.subscription_filter import ChangedRecord, SubscriptionFilter
+from kafkabus._core.record import ChangedRecord, StoredRecord, envelope_of
+from kafkabus._core.subscription_filter import SubscriptionFilter
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.entities import RuleSet
@@ -104,6 +104,42 @@ def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
     assert subscription_filter(red)._gate is not None
     for other in (TrueFilterDescription(), CorrelationFilterDescription(properties={"n": 1})):
         assert subscription_filter(red, other)._gate is None
+
+
+@pytest.mark.parametrize(
+    ("rule", "value", "wanted"),
+    [
+        (SqlFilterDescription(expression="ce_type = 'order.created'"), b"order.created", True),
+        (SqlFilterDescription(expression="CE_TYPE LIKE '%.cre_ted'"), b"order.created", True),
+        (SqlFilterDescription(expression="ce_type = 'order.created'"), b"order.deleted", False),
+        (CorrelationFilterDescription(properties={"ce_type": "gr\u00f6\u00dfe"}), "gr\u00f6\u00dfe".encode(), True),
+        (CorrelationFilterDescription(label="x", properties={"ce_type": "a"}), b"a", False),
+        (CorrelationFilterDescription(properties={"ce_type": b"\xff"}), b"\xff", True),
+        (CorrelationFilterDescription(properties={"ce_type": b"a"}), b"a", False),
+        (SqlFilterDescription(expression="ce_type IS NULL"), None, True),
+    ],
+)
+def test_headers_of_plain_producers_are_texts_to_rules(rule: Any, value: bytes | None, wanted: bool) -> None:
+    """If they are UTF-8, as CloudEvents' are."""
+    plain = StoredRecord(("t", 0, 7), (b"k", b"{}", [("ce_type", value)]), (1, 0))
+    assert bool(subscription_filter(rule).wanted([plain])) == wanted
+
+
+def test_an_action_leaves_headers_of_plain_producers_as_they_are() -> None:
+    """A rule of another entity, to which the copy is forwarded, compares them as well; receivers get bytes."""
+    plain = StoredRecord(("t", 0, 7), (b"k", b"{}", [("ce_type", b"a"), ("odd", b"\xff"), ("trace", b"1")]), (1, 0))
+    rule = SqlFilterDescription(expression="ce_type = 'a'")
+    (changed,) = subscription_filter(rule, action="SET trace = trace + ce_type").received([plain])
+    headers = changed.headers() or []
+    assert {("ce_type", b"a"), ("odd", b"\xff")} <= {*headers}
+    assert envelope_of(changed).application_properties == {
+        "ce_type": b"a",
+        "odd": b"\xff",
+        "trace": "1a",
+        "RuleName": "r0",
+    }
+    again = StoredRecord(("u", 0, 1), (b"k", b"{}", headers), (1, 0))
+    assert subscription_filter(rule).wanted([again]) == [again]
 
 
 def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:

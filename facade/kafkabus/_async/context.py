@@ -11,6 +11,8 @@ from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._async.dispositions.transaction_commit import CommitParts
 from kafkabus._async.dispositions.transfer import Transfers
 from kafkabus._async.entities.catalog import EntityCatalog
+from kafkabus._async.entities.client_registry import ClientRegistry
+from kafkabus._async.entities.format_upgrade import FormatUpgrade
 from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.entities.lifecycle import EntityLifecycle
 from kafkabus._async.entities.partition_availability import PartitionAvailability
@@ -48,7 +50,9 @@ class ClientContext:
     Attributes:
         connections: The connections to Kafka and Redis; ``pool``, ``topics`` and ``ledger_client`` are theirs.
         descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
+        registry: The clients of the namespace, which report now and then.
         catalog: The entities, by their names.
+        format_upgrade: Brings the namespace into the latest format.
         checkpoints: The checkpoints of ledgers.
         session_states: The states of sessions.
         markers: The outcomes of transactions.
@@ -85,7 +89,9 @@ class ClientContext:
             DescriptionCache(connections.redis_connection, self.settings.namespace),
         )
         upkeep_watch = UpkeepWatch(connections)
-        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, forget=self._forget)
+        self.registry = registry = ClientRegistry(connections)
+        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, registry, forget=self._forget)
+        self.format_upgrade = FormatUpgrade(connections, descriptions, registry)
         self.checkpoints = Checkpoints(connections)
         self.session_states = SessionStates(connections)
         self.markers = TransactionMarkers(connections)
@@ -175,4 +181,5 @@ class ClientContext:
     async def close(self) -> None:
         """Have the waiting requests done, and close all connections."""
         await self.readers.close()
+        await self.registry.leave()
         await self.connections.close()

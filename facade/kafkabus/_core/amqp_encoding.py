@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
-from kafkabus_mapping.amqp.carrying import TIMESPAN, amqp_value
+from kafkabus_mapping.amqp.carrying import DATETIME_OFFSET, TIMESPAN, amqp_value
+from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import Sections
-from kafkabus_mapping.amqp.types import Described
+from kafkabus_mapping.amqp.types import DecimalBits, Described
 from kafkabus_mapping.codec import to_milliseconds
 
 _TICKS = 10
@@ -66,30 +68,48 @@ def sections_of(message: AmqpAnnotatedMessage) -> Sections:
 
 
 def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
-    """Return a decoded value in Python's own types.
+    """Return a decoded value in Python's own types; a decimal that is no finite number as its bytes.
 
     Raises:
-        ValueError: A duration is longer than any of Python's.
+        ValueError: A duration is longer than any of Python's, or a moment is not in its years.
     """
     if value is None or isinstance(value, bool):
         return value
+    if isinstance(value, DecimalBits):
+        with contextlib.suppress(ValueError):
+            return decimal_of(value)
+        return bytes(value)
     for kind, make in _PLAIN:
         if isinstance(value, kind):
             return make(value)
     if isinstance(value, Described):
-        if value.descriptor == TIMESPAN:
-            try:
-                ticks = int(value.value)
-                # Towards zero, so that the longest duration is none that AMQP could not carry.
-                return timedelta(microseconds=ticks // _TICKS if ticks > 0 else -(-ticks // _TICKS))
-            except (TypeError, OverflowError) as error:
-                raise ValueError(f"{value.value!r:.80} is no duration: {error}") from error
-        return plain_value(value.value)
+        convert = _DESCRIBED.get(value.descriptor)
+        return plain_value(value.value) if convert is None else convert(value.value)
     if isinstance(value, (list, tuple)):
         return [plain_value(one) for one in value]
     if isinstance(value, Mapping):
         return {_hashable(plain_value(key)): plain_value(one) for key, one in value.items()}
     return value
+
+
+def _duration_of(ticks: Any) -> timedelta:
+    try:
+        # Towards zero, so that the longest duration is none that AMQP could not carry.
+        return timedelta(microseconds=int(ticks) // _TICKS if ticks > 0 else -(-int(ticks) // _TICKS))
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{ticks!r:.80} is no duration: {error}") from error
+
+
+def _moment_of(ticks: Any) -> datetime:
+    try:
+        return _FIRST_MOMENT + timedelta(microseconds=int(ticks) // _TICKS)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{ticks!r:.80} is no DateTimeOffset, in the years 1 to 9999: {error}") from error
+
+
+_FIRST_MOMENT: Final = datetime(1, 1, 1, tzinfo=timezone.utc)
+_DESCRIBED: Final[Mapping[Any, Callable[[Any], Any]]] = {TIMESPAN: _duration_of, DATETIME_OFFSET: _moment_of}
+"""Functions that return Python's value of a described one, by the descriptor."""
 
 
 def _hashable(key: Any) -> Any:

@@ -73,7 +73,7 @@ class NamespaceProperties(FieldAccess):
         messaging_units: None outside Premium, else 1: Kafka's brokers take the place of units.
         namespace_type: ``Messaging``.
         partitions: How many partitions every entity has in Premium; None in the other tiers; kafkabus's own.
-        format: The number of the format in which it is stored; kafkabus's own.
+        format: The number of the format that programs write to it; kafkabus's own.
     """
 
     name: str = field(kw_only=False)
@@ -96,7 +96,7 @@ def namespace_properties(name: str, description: NamespaceDescription) -> Namesp
         messaging_sku=MessagingSku(description.tier.value),
         messaging_units=None if description.partitions is None else 1,
         partitions=description.partitions,
-        format=description.format,
+        format=description.written_format,
     )
 
 

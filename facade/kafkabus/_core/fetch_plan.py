@@ -7,9 +7,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from math import inf
 from typing import TypeVar
 
-from kafkabus._core.record import Record
+from kafkabus._core.record import Record, size_of
 from kafkabus._core.subscription_filter import SubscriptionFilter
 from kafkabus._ledger.operations import Granted, Seen, Tail
 from kafkabus._ledger.ranges import Range, merge_offsets
@@ -212,6 +213,17 @@ class PartitionView:
         if offset >= self.seen_to:
             self.seen_to, self.state = offset, PartitionState.AT_END
 
+    def within(self, want: int, most_bytes: float) -> tuple[int, float]:
+        """Return how many of the first ``want`` records have so many bytes together, or one, and how many bytes are left."""
+        if most_bytes == inf:
+            return min(want, len(self._records)), inf
+        for count, record in enumerate(self._records[:want]):
+            size = size_of(record)
+            if count and size > most_bytes:
+                return count, 0
+            most_bytes -= size
+        return min(want, len(self._records)), most_bytes
+
     def seen(self, want: int) -> Seen:
         """Return the read part of the log from which to claim ``want`` messages."""
         records = self._records[:want]
@@ -347,29 +359,27 @@ class Plan:
             self.crowded and not self.small_batches and sound and sum(view.backlog for view in self.views) >= enough
         )
 
-    def claims(self, want: int, *, fresh: bool = True) -> list[PlannedClaim]:
+    def claims(
+        self, want: int, *, fresh: bool = True, most_bytes: float = inf, unread: int | None = None
+    ) -> list[PlannedClaim]:
         """Return the claims of the next round trip, which together never grant more than ``want`` messages.
 
         If ranges wait to be granted again, the client does not know how many messages they hold: it asks such a partition
-        alone, for all that is wanted. Without ``fresh``, messages that were never granted stay where they are.
+        alone, for all that is wanted. Without ``fresh``, messages that were never granted stay where they are. Of messages that
+        were read, those that are claimed have ``most_bytes`` together, or there is only one; of others, there are up to
+        ``unread``, by default all that are wanted.
         """
         if want <= 0:
             return []
-        view = self.redeliverable
+        unread, view = want if unread is None else unread, self.redeliverable
         if view is not None:
-            return [PlannedClaim(view, want, view.seen(want) if view.state.is_read and fresh else None)]
+            part, _ = view.within(unread, most_bytes)
+            return [PlannedClaim(view, unread, view.seen(part) if view.state.is_read and fresh else None)]
         if self.claims_unread:
-            return self._claims_ahead(want) if fresh else []
-        planned: list[PlannedClaim] = []
-        for view in self._in_turn():
-            if want <= 0 or not fresh:
-                break
-            if view.buffered:
-                part = min(want, view.buffered)
-                planned.append(PlannedClaim(view, part, view.seen(part)))
-                want -= part
+            return self._claims_ahead(unread) if fresh else []
+        planned = self._claims_of_read(want, most_bytes) if fresh else []
         if not planned and fresh and self.homes_dry:
-            return self._claims_ahead(want)
+            return self._claims_ahead(unread)
         planned += [
             PlannedClaim(view, 0, view.seen(0))
             for view in self.views
@@ -380,6 +390,18 @@ class Plan:
             self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(
                 self.views
             )
+        return planned
+
+    def _claims_of_read(self, want: int, most_bytes: float) -> list[PlannedClaim]:
+        """Return claims of messages that were read."""
+        planned: list[PlannedClaim] = []
+        for view in self._in_turn():
+            if want <= 0 or most_bytes <= 0:
+                break
+            if view.buffered:
+                part, most_bytes = view.within(want, most_bytes)
+                planned.append(PlannedClaim(view, part, view.seen(part)))
+                want -= part
         return planned
 
     @property

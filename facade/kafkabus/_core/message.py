@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
@@ -17,7 +18,7 @@ from kafkabus._core.amqp_encoding import annotated, milliseconds_of, plain_value
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
-from kafkabus._core.exceptions import MessageSizeExceededError
+from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.carrying import check_properties, check_value, field_value
@@ -29,11 +30,14 @@ from kafkabus_mapping.codec import (
     decode_headers,
     encode_headers,
     from_milliseconds,
+    join_sections,
     record_size,
+    split_sections,
     to_milliseconds,
 )
 from kafkabus_mapping.entities import FOREVER
-from kafkabus_mapping.headers import BODY_TYPE
+from kafkabus_mapping.formats import needs_latest
+from kafkabus_mapping.headers import BODY_TYPE, DATA_SECTIONS
 from kafkabus_mapping.numbers import LockToken, sequence_number
 from kafkabus_mapping.properties import PropertyValue, decode_value, encode_value
 
@@ -68,6 +72,35 @@ class Outgoing(NamedTuple):
     value: bytes | None
     headers: Headers
     size: int
+
+
+def in_first_format(outgoing: Outgoing, namespace: str) -> Outgoing:
+    """Return a message as a namespace of the first format can store it: its data sections are joined.
+
+    Args:
+        outgoing: The message.
+        namespace: The name of the namespace, for the error.
+
+    Raises:
+        NamespaceFormatError: A decimal is among the application properties.
+    """
+    check_first_format(outgoing.envelope.application_properties or {}, namespace)
+    if outgoing.envelope.data_sections is None:
+        return outgoing
+    envelope = replace(outgoing.envelope, data_sections=None)
+    return outgoing._replace(
+        envelope=envelope, headers=[header for header in outgoing.headers if header[0] != DATA_SECTIONS]
+    )
+
+
+def check_first_format(properties: Mapping[Any, PropertyValue], namespace: str) -> None:
+    """Check that a namespace of the first format can store application properties.
+
+    Raises:
+        NamespaceFormatError: A decimal is among them.
+    """
+    if any(isinstance(value, Decimal) for value in properties.values()):
+        raise NamespaceFormatError(needs_latest("a decimal among the application properties", namespace))
 
 
 class LegacyMessage:
@@ -256,13 +289,16 @@ class ServiceBusMessage:
         return f"{type(self).__name__}({', '.join(shown)})"
 
     @property
-    def _body_kind(self) -> str | None:
-        """``sequence`` or ``value`` if the body is JSON; None if it is bytes, or if there is none."""
-        return self._envelope.body_type
+    def _body_marks(self) -> tuple[str | None, str | None]:
+        """``sequence`` or ``value`` if the body is JSON, else None; and ``Envelope.data_sections``."""
+        envelope = self._envelope
+        return envelope.body_type, envelope.data_sections
 
     @property
     def body(self) -> Any:
-        """The body: for ``DATA`` an iterator of bytes (join them), for ``SEQUENCE`` a list of lists, for ``VALUE`` the value.
+        """The body: for ``DATA`` an iterator of its sections, for ``SEQUENCE`` a list of lists, for ``VALUE`` the value.
+
+        Join the sections, unless you know their borders.
 
         A body that is marked as one of the latter two and cannot be decoded, as of a foreign producer, is given as bytes.
         """
@@ -270,7 +306,7 @@ class ServiceBusMessage:
 
     def _decoded_body(self) -> tuple[AmqpMessageBodyType, Any]:
         """Return the body, and its kind; bytes that are not what they are marked as are bytes."""
-        content, kind = self._body, self._body_kind
+        content, (kind, data_sections) = self._body, self._body_marks
         if content is None:
             return AmqpMessageBodyType.VALUE, None
         if kind is not None:
@@ -280,7 +316,7 @@ class ServiceBusMessage:
                     return AmqpMessageBodyType.VALUE, value
                 if isinstance(value, list) and all(isinstance(part, list) for part in value):
                     return AmqpMessageBodyType.SEQUENCE, value
-        return AmqpMessageBodyType.DATA, iter((content,))
+        return AmqpMessageBodyType.DATA, iter(split_sections(content, data_sections))
 
     @property
     def body_type(self) -> AmqpMessageBodyType:
@@ -291,7 +327,7 @@ class ServiceBusMessage:
     def _raw_body(self) -> Any:
         """The body as an AMQP message has it: bytes, lists or a value."""
         kind, value = self._decoded_body()
-        return self._body if kind is AmqpMessageBodyType.DATA else value
+        return list(value) if kind is AmqpMessageBodyType.DATA else value
 
     @property
     def raw_amqp_message(self) -> AmqpAnnotatedMessage:
@@ -537,14 +573,17 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         return as_bytes(self._record.value())
 
     @property
-    def _body_kind(self) -> str | None:
+    def _body_marks(self) -> tuple[str | None, str | None]:
         # Most applications look at the body first: that needs no decoding of the other headers.
         if self._own_envelope is not None:
-            return self._own_envelope.body_type
+            return self._own_envelope.body_type, self._own_envelope.data_sections
+        kind = data_sections = None
         for name, value in self._record.headers() or ():
             if name == BODY_TYPE and value is not None:
-                return value.decode(errors="replace")
-        return None
+                kind = value.decode(errors="replace")
+            elif name == DATA_SECTIONS and value is not None:
+                data_sections = value.decode(errors="replace")
+        return kind, data_sections
 
     def _make_raw(self) -> RawMessage:
         annotations = {
@@ -589,7 +628,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         """Give the message another body, to be sent again with it."""
         place, (key, _, headers), stamp = StoredRecord.of(self._record)
         self._record = StoredRecord(place, (key, body, headers), stamp)
-        self._envelope.body_type = None
+        self._envelope.body_type = self._envelope.data_sections = None
 
     def _outgoing(self) -> Outgoing:
         # The notes of a transfer belong to the copy that it made, not to a message that is sent anew.
@@ -756,6 +795,10 @@ class ServiceBusMessageBatch:
         """
         outgoing = as_message(message)._outgoing()
         if self._size + outgoing.size > self._limit:
+            if not self._messages:
+                raise MessageSizeExceededError(
+                    f"a message of {outgoing.size} bytes, properties included: {self._limit} are allowed; shorten it"
+                )
             raise MessageSizeExceededError(
                 f"a message of {outgoing.size} bytes does not fit into a batch with {self._size} of {self._limit} bytes: "
                 "send the batch and begin another"
@@ -823,7 +866,7 @@ def _unchecked(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
         return whole
     made = ServiceBusMessage(None, application_properties=message.application_properties)
     if message.body_type is AmqpMessageBodyType.DATA:
-        made._own_body = b"".join(message.pieces())
+        made._own_body, made._envelope.data_sections = join_sections(message.pieces())
     elif message.body is not None:
         made._own_body = encode_value(message.body).encode()
         made._envelope.body_type = message.body_type.value

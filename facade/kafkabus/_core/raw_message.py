@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 from kafkabus_mapping.amqp.carrying import check_annotations, field_value
-from kafkabus_mapping.amqp.types import Decimal
+from kafkabus_mapping.amqp.types import DecimalBits
 from kafkabus_mapping.codec import Envelope, from_milliseconds, to_milliseconds
 from kafkabus_mapping.properties import decode_value, encode_value
 
@@ -273,7 +273,7 @@ def text_of(name: str, value: object) -> str:
     """
     if isinstance(value, (str, uuid.UUID)):
         return str(value)
-    if isinstance(value, bytes) and not isinstance(value, Decimal):
+    if isinstance(value, bytes) and not isinstance(value, DecimalBits):
         try:
             return value.decode()
         except UnicodeDecodeError:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
-from kafkabus_mapping.codec import Envelope, decode_headers, read_moment, read_time_to_live, record_size
+from kafkabus_mapping.codec import (
+    Envelope,
+    Headers,
+    change_properties,
+    decode_headers,
+    read_moment,
+    read_time_to_live,
+    record_size,
+)
 from kafkabus_mapping.headers import SCHEDULED_ENQUEUE_TIME, SESSION_ID, TIME_TO_LIVE, TRANSFER_SOURCE
+from kafkabus_mapping.properties import read_changes
 
 _TIMES = frozenset({SCHEDULED_ENQUEUE_TIME, TIME_TO_LIVE})
 
@@ -99,6 +108,65 @@ class StoredRecord(NamedTuple):
     def leader_epoch(self) -> int | None:
         """Return None: the copy does not keep it."""
         return None
+
+
+class ChangedRecord:
+    """A record with other headers than it was stored with; the methods are ``Record``'s.
+
+    Args:
+        stored: The record as it was stored.
+        headers: The other headers.
+    """
+
+    __slots__ = ("_headers", "_stored")
+
+    def __init__(self, stored: Record, headers: Headers) -> None:
+        self._stored = stored
+        self._headers = headers
+
+    def topic(self) -> str | None:
+        """Return the Kafka topic."""
+        return self._stored.topic()
+
+    def partition(self) -> int | None:
+        """Return the Kafka partition."""
+        return self._stored.partition()
+
+    def offset(self) -> int | None:
+        """Return the Kafka offset."""
+        return self._stored.offset()
+
+    def key(self) -> str | bytes | None:
+        """Return the partition key, or None."""
+        return self._stored.key()
+
+    def value(self) -> str | bytes | None:
+        """Return the body, or None."""
+        return self._stored.value()
+
+    def headers(self) -> list[tuple[str, bytes | None]] | None:
+        """Return names and values in order."""
+        return self._headers
+
+    def timestamp(self) -> tuple[int, int]:
+        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
+        return self._stored.timestamp()
+
+    def leader_epoch(self) -> int | None:
+        """Return the epoch of the leader that stored the record."""
+        return self._stored.leader_epoch()
+
+
+def with_changes(record: Record, changes: Mapping[str, str]) -> Record:
+    """Return a record as its message is since it was returned with changed application properties.
+
+    Args:
+        record: The record, as it was stored, or as a rule left it.
+        changes: The value of each changed property, as JSON, by its name; see ``write_changes``.
+    """
+    if not changes:
+        return record
+    return ChangedRecord(record, change_properties(record.headers() or (), read_changes(changes)))
 
 
 def place_of(record: Record) -> tuple[str, int, int]:

@@ -126,3 +126,12 @@ def too_many_deferred(entity: Entity, partition: int) -> ServiceBusQuotaExceeded
         f"{entity.path}, partition {partition}: more than {DEFERRED_LIMIT} messages would be deferred; receive some of "
         "them with receive_deferred_messages and settle them. Those that did not fit stay locked"
     )
+
+
+def too_much_changed(entity: Entity, partition: int, limit: int) -> ServiceBusQuotaExceededError:
+    """Return the error that says that a partition keeps no more changed properties of messages."""
+    return ServiceBusQuotaExceededError(
+        f"{entity.path}, partition {partition}: the changed properties of a message may have 1,500,000 bytes, and those of all "
+        f"messages of a partition 16,777,216: more than {limit} would be kept. Change fewer or shorter ones, or settle "
+        "messages whose properties were changed; nothing was done"
+    )

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from kafkabus._core.record import Record, as_bytes, envelope_of, place_of, scheduled_for
+from kafkabus._core.record import ChangedRecord, Record, as_bytes, envelope_of, place_of, scheduled_for
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size
 from kafkabus_mapping.entities import RuleSet
@@ -62,53 +62,6 @@ class _Rules:
     def select(self) -> Selection:
         """The function that evaluates the rules; compiled when it is first needed, as those of most earlier sets never are."""
         return compile_rules(self._rules)
-
-
-class ChangedRecord:
-    """A record with other properties than it was stored with.
-
-    Args:
-        stored: The record as it was stored.
-        envelope: The other properties.
-    """
-
-    __slots__ = ("_headers", "_stored")
-
-    def __init__(self, stored: Record, envelope: Envelope) -> None:
-        self._stored = stored
-        self._headers = encode_headers(envelope)
-
-    def topic(self) -> str | None:
-        """Return the Kafka topic."""
-        return self._stored.topic()
-
-    def partition(self) -> int | None:
-        """Return the Kafka partition."""
-        return self._stored.partition()
-
-    def offset(self) -> int | None:
-        """Return the Kafka offset."""
-        return self._stored.offset()
-
-    def key(self) -> str | bytes | None:
-        """Return the partition key, or None."""
-        return self._stored.key()
-
-    def value(self) -> str | bytes | None:
-        """Return the body, or None."""
-        return self._stored.value()
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        """Return names and values in order."""
-        return self._headers
-
-    def timestamp(self) -> tuple[int, int]:
-        """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
-        return self._stored.timestamp()
-
-    def leader_epoch(self) -> int | None:
-        """Return the epoch of the leader that stored the record."""
-        return self._stored.leader_epoch()
 
 
 class SubscriptionFilter:
@@ -168,7 +121,7 @@ class SubscriptionFilter:
     def _as_received(self, record: Record) -> Record:
         selected = self.of(record)
         single = len(selected.copies) == 1 and not selected.as_it_is and self._oversize(record, selected) is None
-        return ChangedRecord(record, selected.copies[0]) if single else record
+        return ChangedRecord(record, encode_headers(selected.copies[0])) if single else record
 
     def _sifted(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records without most of the unwanted ones, as far as that shows without decoding them."""

@@ -21,6 +21,7 @@ from kafkabus._core.exceptions import (
 )
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.client_options import GONE, LOGGER, Tokens, common_options
+from kafkabus._runtime.networks import loopback_hint
 
 AT_FIRST = 1.5
 """How long to wait for a broker's answer before looking for the cause, in seconds."""
@@ -188,7 +189,8 @@ class FirstContact:
         else:
             remedy = "is it running, and is the address right?"
         return ServiceBusCommunicationError(
-            f"Kafka {servers} cannot be reached (tried for {self._tried_for:g} s): {told}; {remedy}", error=error
+            f"Kafka {servers} cannot be reached (tried for {self._tried_for:g} s): {told}; {remedy}{loopback_hint(servers)}",
+            error=error,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence, Set
 from concurrent.futures import Future
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import (
+    OFFSET_BEGINNING,
     OFFSET_END,
     OFFSET_INVALID,
     Consumer,
@@ -72,6 +74,21 @@ MARKER_TOPIC: Mapping[str, str] = {
 """Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
 
 
+DEFAULTS_MARK = "kafkabus.topic.defaults"
+"""A setting of the brokers that kafkabus itself runs: they give topics without settings those of an entity's topic.
+
+If a broker starts, Kafka takes a time for each topic with settings that grows with the number of topics: 10,000 of them took
+a minute and a half.
+"""
+_BROKERS_SETTINGS: Mapping[str, str] = {
+    "message.timestamp.type": "log.message.timestamp.type",
+    "retention.ms": "log.retention.ms",
+    "retention.bytes": "log.retention.bytes",
+    "max.message.bytes": "message.max.bytes",
+    "min.insync.replicas": "min.insync.replicas",
+}
+"""Settings of brokers by the settings of topics for which they stand in."""
+
 LOGS_AT_ONCE = 200
 """For how many logs one request asks: Kafka's client takes time that grows with the square of that."""
 APPEARS_WITHIN = 5.0
@@ -123,8 +140,10 @@ class Topics:
         except KafkaException as error:
             raise refused_options(self._servers, options, error) from error
         self._contact = FirstContact(settings, self._client)
-        self._consumer: Consumer | None = None
+        self._guard = threading.Lock()
+        self._consumers: dict[IsolationLevel, Consumer] = {}
         self._together_at = 0.0
+        self._defaults: Mapping[str, str] | None = None
 
     @property
     def _admin(self) -> AdminClient:
@@ -154,8 +173,8 @@ class Topics:
     def close(self) -> None:
         """End Kafka's clients."""
         self._client = self._contact = CLOSED
-        if self._consumer is not None:
-            self._consumer.close()
+        for consumer in self._consumers.values():
+            consumer.close()
 
     def brokers(self) -> int:
         """Return how many brokers the cluster has, at least one.
@@ -212,7 +231,8 @@ class Topics:
             ServiceBusError: Kafka refuses.
         """
         replicas = replicas or min(3, self.brokers())
-        settings = {**config, "min.insync.replicas": str(_needed(replicas))}
+        wanted, known = {**config, "min.insync.replicas": str(_needed(replicas))}, self._brokers_defaults()
+        settings = {key: value for key, value in wanted.items() if known.get(key) != value}
         topic = NewTopic(name, partitions, replicas, config=settings)
 
         def ask() -> Future[None]:
@@ -221,6 +241,29 @@ class Topics:
             ]
 
         return self._have_done(ask, f"create topic {name!r}", KafkaError.TOPIC_ALREADY_EXISTS)
+
+    def _brokers_defaults(self) -> Mapping[str, str]:
+        """Return the settings of topics without settings of their own; none, unless kafkabus itself runs these brokers."""
+        if self._defaults is not None:
+            return self._defaults
+        try:
+            brokers = self._admin.list_topics("__nothing", timeout=ASKED_FOR).brokers
+            asked = [ConfigResource(ResourceType.BROKER, str(broker)) for broker in brokers]
+            answers = self._admin.describe_configs(asked, request_timeout=ASKED_FOR) if asked else {}
+            told = [future.result() for future in answers.values()]
+        except KafkaException as error:
+            if _code(error) in NO_RIGHTS:
+                self._defaults = {}
+            # Else a broker does not answer now; with all its settings, a topic is right in any case.
+            return {}
+        if told:
+            self._defaults = {
+                setting: value
+                for setting, own in _BROKERS_SETTINGS.items()
+                if (value := told[0][own].value) is not None
+                and all(DEFAULTS_MARK in one and one[own].value == value for one in told)
+            }
+        return self._defaults or {}
 
     def delete(self, name: str) -> bool:
         """Delete a topic, and return when it is gone; return False if there was none.
@@ -390,49 +433,75 @@ class Topics:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        if not stored and self.asks_together:
+        return self._offsets_of(
+            topics, OFFSET_END, IsolationLevel.READ_UNCOMMITTED if stored else IsolationLevel.READ_COMMITTED
+        )
+
+    def ends_of_empty(self, topics: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """Return the ends of the logs of those topics whose logs hold no record; see ``ends_of``."""
+        ends = {name: its for name, its in self.ends_of(topics).items() if len(its) == topics[name]}
+        used = {name: topics[name] for name, its in ends.items() if any(its.values())}
+        starts = self._offsets_of(used, OFFSET_BEGINNING, IsolationLevel.READ_COMMITTED)
+        return {name: its for name, its in ends.items() if name not in used or starts.get(name) == its}
+
+    def _offsets_of(
+        self, topics: Mapping[str, int], where: int, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]]:
+        if not topics:
+            return {}
+        if self.asks_together:
             try:
-                return self._ends_together(topics)
+                return self._offsets_together(topics, where, isolation)
             except KafkaException:
                 # One log whose leader does not answer is enough.
                 self._together_at = time.monotonic() + ONE_BY_ONE_FOR
-        return self._ends_one_by_one(
-            topics, IsolationLevel.READ_UNCOMMITTED if stored else IsolationLevel.READ_COMMITTED
-        )
+        spec = OffsetSpec.latest() if where == OFFSET_END else OffsetSpec.earliest()
+        return self._offsets_one_by_one(topics, spec, isolation)
 
-    def _ends_together(self, topics: Mapping[str, int]) -> dict[str, dict[int, int]]:
-        """Return the ends of logs by a consumer: a tenth of the work of an admin client, which makes a future for each log.
+    def _offsets_together(
+        self, topics: Mapping[str, int], where: int, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]]:
+        """Return offsets of logs by a consumer: a tenth of the work of an admin client, which makes a future for each log.
 
         Raises:
             KafkaException: A log's leader is not known, or did not answer.
         """
         self._contact.make()
-        if self._consumer is None:
-            self._consumer = Consumer(offset_reader_options(self._settings) | _IMPATIENT, logger=LOGGER)
-        logs = [TopicPartition(*log, OFFSET_END) for log in _logs_of(topics)]
-        ends: dict[str, dict[int, int]] = {name: {} for name in topics}
+        with self._guard:
+            consumer = self._consumers.get(isolation)
+            if consumer is None:
+                options = (
+                    offset_reader_options(self._settings) | _IMPATIENT | {"isolation.level": isolation.name.lower()}
+                )
+                consumer = self._consumers[isolation] = Consumer(options, logger=LOGGER)
+        logs = [TopicPartition(*log, where) for log in _logs_of(topics)]
+        offsets: dict[str, dict[int, int]] = {name: {} for name in topics}
         with _observed():
             for first in range(0, len(logs), LOGS_AT_ONCE):
-                for found in self._consumer.offsets_for_times(logs[first : first + LOGS_AT_ONCE], ASKED_FOR):
+                for found in consumer.offsets_for_times(logs[first : first + LOGS_AT_ONCE], ASKED_FOR):
                     if found.error is None and found.offset >= 0:
-                        ends[found.topic][found.partition] = found.offset
-        return ends
+                        offsets[found.topic][found.partition] = found.offset
+        return offsets
 
-    def _ends_one_by_one(self, topics: Mapping[str, int], isolation: IsolationLevel) -> dict[str, dict[int, int]]:
-        logs = [TopicPartition(*log) for log in _logs_of(topics)]
-        latest, asked = OffsetSpec.latest(), dict[TopicPartition, Future[ListOffsetsResultInfo]]()
+    def _offsets_one_by_one(
+        self, topics: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, dict[int, int]]:
+        logs, asked = (
+            [TopicPartition(*log) for log in _logs_of(topics)],
+            dict[TopicPartition, Future[ListOffsetsResultInfo]](),
+        )
         try:
             for first in range(0, len(logs), LOGS_AT_ONCE):
-                wanted = dict.fromkeys(logs[first : first + LOGS_AT_ONCE], latest)
+                wanted = dict.fromkeys(logs[first : first + LOGS_AT_ONCE], spec)
                 asked |= self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=ASKED_FOR)
         except KafkaException as error:
-            raise self.translate(error, "ask for the ends of logs") from error
-        ends: dict[str, dict[int, int]] = {name: {} for name in topics}
+            raise self.translate(error, "ask for the offsets of logs") from error
+        offsets: dict[str, dict[int, int]] = {name: {} for name in topics}
         with _observed():
             for where, future in asked.items():
-                if future.exception() is None and (end := future.result().offset) != OFFSET_INVALID:
-                    ends[where.topic][where.partition] = end
-        return ends
+                if future.exception() is None and (offset := future.result().offset) != OFFSET_INVALID:
+                    offsets[where.topic][where.partition] = offset
+        return offsets
 
     def newest(self, name: str, partitions: Iterable[int]) -> int | None:
         """Return when the newest record was stored, ms since 1970, or None if there is no record.

@@ -51,6 +51,11 @@ class LedgerKeys:
         return self.shared[0]
 
     @property
+    def properties(self) -> str:
+        """The hash that holds changed application properties."""
+        return f"{self.prefix}:properties"
+
+    @property
     def anew(self) -> str:
         """The key that exists while the ledger is rebuilt; it disappears if Redis is emptied meanwhile."""
         return f"{self.prefix}:anew"
@@ -117,9 +122,24 @@ def upkeep_key(namespace: str) -> str:
     return f"{{{namespace}}}:upkeep"
 
 
+def clients_key(namespace: str) -> str:
+    """Return the key of the sorted set of a namespace's clients: what each says of itself, by when it was heard of."""
+    return f"{{{namespace}}}:clients"
+
+
 def descriptions_key(namespace: str) -> str:
     """Return the key of the hash that caches the descriptions of a namespace's entities."""
     return f"{{{namespace}}}:descriptions"
+
+
+def description_index_key(namespace: str) -> str:
+    """Return the key of the sorted set that counts and lists a namespace's entities; see ``lua/description_index.lua``."""
+    return f"{{{namespace}}}:index"
+
+
+def reservations_key(namespace: str) -> str:
+    """Return the key of the sorted set of the entities that are being created; see ``lua/reserve.lua``."""
+    return f"{{{namespace}}}:creating"
 
 
 def deleted_key(namespace: str, name: str) -> str:

@@ -167,6 +167,13 @@ KEYS = (
     Key("due", "zset", "the same offsets, with 15 digits, by when that is, ms"),
     Key("moved", "hash", "offset -> offset there, of transfers that ended lately"),
     Key(
+        "properties",
+        "hash",
+        "offset -> JSON object: changed application properties of a message that is not settled, name -> JSON text; "
+        '"?" and an offset -> the same, by a transaction that is not over. Of messages that are settled, until the next '
+        "checkpoint at the latest. Clients read it themselves",
+    ),
+    Key(
         "sessions",
         "hash",
         '"=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of its first and last chunk; '
@@ -230,6 +237,7 @@ FIELDS = (
         "''",
     ),
     Field("returned", "deliveries after which messages waited again; for metrics, and in no checkpoint"),
+    Field("properties", "at most how many bytes the key properties holds", Reading.NUMBER, "0"),
     Field("closed", "1 if no transaction prepares anything any more"),
     Field("transacts", "1 if transactions may have stored records"),
     Field("ring", "which hash of ids is filled, and since when each was; see duplicates.lua"),

@@ -51,6 +51,15 @@ LOOK = ("layout.lua", "prelude.lua", "look.lua")
 FIGURES = ("layout.lua", "prelude.lua", "figures.lua")
 """Files of the program that returns a ledger's figures for metrics."""
 
+DESCRIBE = ("description_index.lua", "describe.lua")
+"""Files of the program that keeps descriptions of entities."""
+
+FIND_DESCRIPTIONS = ("description_index.lua", "find_descriptions.lua")
+"""Files of the program that counts and finds descriptions."""
+
+RESERVE = ("description_index.lua", "reserve.lua")
+"""Files of the program that reserves room for an entity."""
+
 _DEFINED = re.compile(r"^operations\.(\w+) =", re.MULTILINE)
 
 
@@ -109,6 +118,12 @@ def figures_script() -> Script:
 
 
 @cache
+def not_as_written_script() -> Script:
+    """Return the script that finds ledgers that were changed since upkeep wrote them down."""
+    return _script(_read("not_as_written.lua"))
+
+
+@cache
 def heartbeat_script() -> Script:
     """Return the script by which receiving clients know of each other."""
     return _script(_read("heartbeat.lua"))
@@ -117,7 +132,19 @@ def heartbeat_script() -> Script:
 @cache
 def describe_script() -> Script:
     """Return the script that keeps descriptions of entities."""
-    return _script(_read("describe.lua"))
+    return _script("\n".join(map(_read, DESCRIBE)))
+
+
+@cache
+def find_descriptions_script() -> Script:
+    """Return the script that counts the entities, and finds those whose names begin with a text."""
+    return _script("\n".join(map(_read, FIND_DESCRIPTIONS)))
+
+
+@cache
+def reserve_script() -> Script:
+    """Return the script that reserves room for an entity that is to be created."""
+    return _script("\n".join(map(_read, RESERVE)))
 
 
 @cache

@@ -10,16 +10,27 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
 from kafkabus_mapping.checkpoints import BLOCK, read_checkpoint
 
+CHUNK_BYTES = 900_000
+"""How many bytes of changed properties of several messages are written down in one record; Kafka takes 2,000,000."""
 VERSIONS_AHEAD = 1_000_000
 """How much higher the version of a rebuilt ledger is than its snapshot's: no request since the snapshot had such a version."""
+
+
+Change = Mapping[str, str]
+"""Application properties that messages have from now on, beside their others: name to JSON text; see ``write_changes``."""
+Changed = tuple[int, dict[str, str], bool]
+"""A message's offset, its changed application properties (name to JSON text), and whether only a transaction that is not over
+would change them."""
 
 
 class StoredState(NamedTuple):
@@ -58,6 +69,8 @@ class Snapshot:
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970, ascending.
         markers: An offset in the log of the namespace's transactions: the snapshot accounts for each transaction whose record
             stands below it, or has it prepared, so that its messages are moving. None if this was not looked up.
+        changes: Offset and changed application properties (name to JSON text) of each message that has some, ascending; and
+            whether a transaction that is not over would change them.
     """
 
     cursor: int
@@ -74,6 +87,7 @@ class Snapshot:
     schedules: bool = False
     scheduled: list[tuple[int, int]] = field(default_factory=list)
     markers: int | None = None
+    changes: list[Changed] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # Messages seized beyond the cursor are void for claims while they are held; in a rebuilt ledger they simply wait.
@@ -86,6 +100,11 @@ class Snapshot:
         self.deferred = joined(cut(self.deferred, passed_over))
         self.moving = sorted(self.moving)
         self.scheduled = sorted(self.scheduled)
+        # Redis has the properties of a message in no order.
+        self.changes = sorted(
+            ((offset, dict(sorted(change.items())), prepared) for offset, change, prepared in self.changes),
+            key=itemgetter(0, 2),
+        )
 
     @property
     def watermark(self) -> int:
@@ -109,11 +128,12 @@ class Snapshot:
         intents = [Prepared.from_text(intent) for _, _, intent in self.moving]
         return {one.transaction for one in intents if one is not None}
 
-    def head(self, versions: Mapping[int, int]) -> str:
+    def head(self, versions: Mapping[int, int], changes: Mapping[str, int] | None = None) -> str:
         """Return all but the blocks, as text.
 
         Args:
             versions: The versions of the blocks that hold anything, as they are written.
+            changes: Those of the parts of changed properties.
         """
         return json.dumps(
             {
@@ -126,6 +146,7 @@ class Snapshot:
                 "moving": self.moving,
                 "skipped": self.skipped,
             }
+            | ({"changes": dict(changes)} if changes else {})
             | ({"schedules": True} if self.schedules else {})
             | ({} if self.markers is None else {"markers": self.markers})
             | ({} if self.dedup_upto is None else {"dedup_upto": self.dedup_upto, "dedup_epoch": self.dedup_epoch}),
@@ -144,6 +165,10 @@ class Snapshot:
         for offset, when in self.scheduled:
             parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
+
+    def change_chunks(self) -> dict[str, str]:
+        """Return the changed properties in parts, none too large for a record, by the first offset and the size of each."""
+        return dict(_chunks(self.changes, 0, NEVER))
 
     def within(self, start: int, end: int = NEVER, kept: Mapping[int, int | None] | None = None) -> Snapshot:
         """Return the part that is true of a log with these ends: records before were trimmed, those beyond are others.
@@ -182,6 +207,7 @@ class Snapshot:
                 *((offset, due) for offset, due in unknown.items() if due is not None),
             ],
             markers=self.markers,
+            changes=[one for one in self.changes if stays(one[0])],
         )
 
     @property
@@ -199,8 +225,10 @@ class Snapshot:
         is promoted.
         """
         open_ones = common(self.unsettled, earlier.unsettled)
+        changes = _still_changed([*earlier.changes, *self.changes], open_ones)
         if open_ones == self.unsettled:
-            return self
+            known = replace(self, changes=changes)
+            return self if known.changes == self.changes else known
         ahead = self if self.cursor >= earlier.cursor else earlier
         moves = {move[0]: move for move in (*self.moving, *earlier.moving)}
         moving = [moves[offset] for offset, _ in common([(one, one) for one in moves], open_ones)]
@@ -234,6 +262,7 @@ class Snapshot:
             schedules=self.schedules or earlier.schedules,
             scheduled=scheduled,
             markers=earlier.markers,
+            changes=changes,
         )
 
     def marked(self, names: Collection[str]) -> Snapshot:
@@ -258,17 +287,26 @@ class Snapshot:
         still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
         return bool(common(still, ranges))
 
-    def after(self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range]]]) -> Snapshot:
+    def after(
+        self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range], Change]]
+    ) -> Snapshot:
         """Return this snapshot as it is once the outcomes of transactions are known: nothing is prepared any more.
 
         Args:
             committed: Whether a transaction was committed, by its name in intents; if it was not, it never will be.
-            settled: Verb and offsets of settlements by other committed transactions, since the snapshot or before it.
+            settled: Verb, offsets and changed properties of settlements by other committed transactions, since the snapshot or
+                before it.
         """
         waiting, deferred, skipped = list(self.waiting), list(self.deferred), list(self.skipped)
+        changes: dict[int, dict[str, str]] = {
+            offset: change for offset, change, prepared in self.changes if not prepared
+        }
+        coming = {offset: change for offset, change, prepared in self.changes if prepared}
         moving: list[tuple[int, int, str]] = []
         for offset, count, intent in self.moving:
             prepared = Prepared.from_text(intent)
+            if prepared is not None and offset in coming and committed(prepared.transaction):
+                changes[offset] = changes.get(offset, {}) | coming[offset]
             if prepared is None:
                 moving.append((offset, count, intent))
             elif not committed(prepared.transaction) or prepared.verb == "abandon":
@@ -276,7 +314,9 @@ class Snapshot:
             elif prepared.verb == "defer":
                 deferred.append((offset, offset, count))
         waiting, deferred = sorted(waiting), sorted(deferred)
-        for verb, ranges in settled:
+        for verb, ranges, change in settled:
+            for one in offsets_of(ranges) if change else ():
+                changes[one] = changes.get(one, {}) | dict(change)
             if verb == "abandon":
                 continue
             rest, ahead = minus([(0, NEVER)], ranges), common(ranges, [(self.cursor, NEVER)])
@@ -289,7 +329,11 @@ class Snapshot:
             # If a moving message was settled, its transfer was given up since.
             moving = [one for one in moving if common([(one[0], one[0])], rest)]
             skipped += offsets_of(ahead)
-        return replace(self, waiting=waiting, deferred=deferred, moving=moving, skipped=skipped)
+        held = union(
+            [(self.cursor, NEVER), *(one[:2] for one in (*waiting, *deferred)), *((one[0], one[0]) for one in moving)]
+        )
+        still = _still_changed(((offset, change, False) for offset, change in changes.items()), held)
+        return replace(self, waiting=waiting, deferred=deferred, moving=moving, skipped=skipped, changes=still)
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +362,8 @@ class Written:
             known |= {"dedup_upto": str(dedup_upto), "dedup_checkpoint": str(one.dedup_upto)}
             known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
             known |= {} if one.dedup_epoch is None else {"dedup_epoch": str(one.dedup_epoch)}
+        if one.changes:
+            known["changes"] = [(str(offset), change, prepared) for offset, change, prepared in one.changes]
         if self.rules_version:
             known["rules"] = str(self.rules_version)
         return json.dumps(
@@ -340,15 +386,37 @@ class Written:
         )
 
 
-def read_snapshot(head: str, blocks: Mapping[int, str]) -> Snapshot:
-    """Put a snapshot together from its head and its blocks; see ``read_checkpoint``.
+def read_snapshot(head: str, blocks: Mapping[int, str], changes: Mapping[str, str] | None = None) -> Snapshot:
+    """Put a snapshot together from its head, its blocks and its changed properties; see ``read_checkpoint``.
 
     Raises:
         ValueError: A text was not written as a head or a block.
     """
-    read = read_checkpoint(head, blocks)
+    read = read_checkpoint(head, blocks, changes)
     duplicates = common(union(read.duplicates), [(0, (read.dedup_upto or 0) - 1)])
     return Snapshot(**read._replace(duplicates=duplicates)._asdict())
+
+
+def _still_changed(changes: Iterable[Changed], held: Sequence[Range]) -> list[Changed]:
+    """Return the changes of messages in ranges of offsets, joined; of one property, the last one counts."""
+    joint: dict[tuple[int, bool], dict[str, str]] = {}
+    for offset, change, prepared in changes:
+        joint[offset, prepared] = joint.get((offset, prepared), {}) | change
+    there = set(offsets_of(common(union((offset, offset) for offset, _ in joint), held)))
+    return [(offset, change, prepared) for (offset, prepared), change in joint.items() if offset in there]
+
+
+def _chunks(changes: Sequence[Changed], first: int, size: int) -> Iterator[tuple[str, str]]:
+    """Return parts of changed properties by names that stay while a part is small enough, so that few are written anew."""
+    text = json.dumps(changes, ensure_ascii=False, separators=(",", ":"))
+    if size <= BLOCK and (len(changes) == 1 or len(text.encode()) <= CHUNK_BYTES):
+        mark = "?" if size == 1 and changes[0][2] else ""
+        yield f"{first}+{size}{mark}", text
+        return
+    # Blocks of offsets, then halves of these; of one message, at last, what a transaction would change.
+    part = BLOCK if size > BLOCK else max(size // 2, 1)
+    for (begin, _), several in groupby(changes, lambda one: (one[0] // part * part, size == 1 and one[2])):
+        yield from _chunks(list(several), begin, part)
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:

@@ -26,6 +26,7 @@ from kafkabus._core.exceptions import (
     UnsuitableRedisError,
 )
 from kafkabus._ledger.keys import rights_of
+from kafkabus._runtime.networks import loopback_hint
 
 PASSING = {
     "READONLY": "it is a replica and takes no writes; does the address lead to the primary?",
@@ -123,7 +124,7 @@ _TOLD: Mapping[str, tuple[type[ServiceBusError], str]] = {
 _REFUSED = (LedgerError, "Redis {address} refused {what}: {error}")
 _UNREACHABLE = (
     ServiceBusCommunicationError,
-    "Redis {address} cannot be reached (tried for {tried_for:.0f} s): {error}; is it running, and is the address right?",
+    "Redis {address} cannot be reached (tried for {tried_for:.0f} s): {error}; is it running, and is the address right?{hint}",
 )
 
 
@@ -149,6 +150,7 @@ def translated(
             error=error,
             reason=_AROUND_IN_SCRIPT.sub("", str(error)),
             rights=rights_of(namespace),
+            hint=loopback_hint(address),
         ),
         error=error,
     )

@@ -18,6 +18,8 @@ from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._sync.dispositions.transaction_commit import CommitParts
 from kafkabus._sync.dispositions.transfer import Transfers
 from kafkabus._sync.entities.catalog import EntityCatalog
+from kafkabus._sync.entities.client_registry import ClientRegistry
+from kafkabus._sync.entities.format_upgrade import FormatUpgrade
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.entities.lifecycle import EntityLifecycle
 from kafkabus._sync.entities.partition_availability import PartitionAvailability
@@ -49,7 +51,9 @@ class ClientContext:
     Attributes:
         connections: The connections to Kafka and Redis; ``pool``, ``topics`` and ``ledger_client`` are theirs.
         descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
+        registry: The clients of the namespace, which report now and then.
         catalog: The entities, by their names.
+        format_upgrade: Brings the namespace into the latest format.
         checkpoints: The checkpoints of ledgers.
         session_states: The states of sessions.
         markers: The outcomes of transactions.
@@ -86,7 +90,9 @@ class ClientContext:
             DescriptionCache(connections.redis_connection, self.settings.namespace),
         )
         upkeep_watch = UpkeepWatch(connections)
-        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, forget=self._forget)
+        self.registry = registry = ClientRegistry(connections)
+        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, registry, forget=self._forget)
+        self.format_upgrade = FormatUpgrade(connections, descriptions, registry)
         self.checkpoints = Checkpoints(connections)
         self.session_states = SessionStates(connections)
         self.markers = TransactionMarkers(connections)
@@ -176,4 +182,5 @@ class ClientContext:
     def close(self) -> None:
         """Have the waiting requests done, and close all connections."""
         self.readers.close()
+        self.registry.leave()
         self.connections.close()

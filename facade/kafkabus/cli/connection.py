@@ -6,7 +6,6 @@ import contextlib
 import os
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,13 +127,19 @@ def find_connection_string(context: typer.Context) -> str:
 
 
 @contextlib.contextmanager
-def existing_entity(context: typer.Context, name: str) -> Generator[None, None, None]:
+def existing_entity(context: typer.Context, name: str, *, may_create: bool = False) -> Generator[None, None, None]:
     """If the command's queue, topic or subscription does not exist, raise an error that says what to type.
+
+    Args:
+        context: The command's context.
+        name: The entity's name, as it was typed.
+        may_create: Whether to create it is a remedy, as it is not for a command that deletes or counts.
 
     Raises:
         CommandError: The entity does not exist.
         MessagingEntityNotFoundError: The entity exists, but something else that the command names does not.
     """
+    from kafkabus._core.nearest import nearest_name
     from kafkabus.exceptions import MessagingEntityNotFoundError
 
     try:
@@ -150,21 +155,23 @@ def existing_entity(context: typer.Context, name: str) -> Generator[None, None, 
                 for one in administration.list_subscriptions(topic)
             ]
         names = [*kinds, *subscriptions]
-        near, of_topic = get_close_matches(name, names, n=1), SUBSCRIPTIONS.lower() in name.lower()
+        near, of_topic = nearest_name(name, names), SUBSCRIPTIONS.lower() in name.lower()
         group, kind = context.parent.info_name if context.parent else None, kinds.get(name.lower())
         if kind is not None and group in {"queue", "topic"} and group != kind:
             raise CommandError(
                 f"{name!r} is a {kind} and no {group}: 'kafkabus {kind} {context.info_name} {name}'", ExitCode.NOT_FOUND
             ) from error
-        if name.lower() in {one.lower() for one in names} or (of_topic and not near):
+        if name.lower() in {one.lower() for one in names}:
             raise
-        if near:
-            remedy = f"did you mean {near[0]!r}?"
+        shown = "see what there is with 'kafkabus queue list' and 'kafkabus topic list'"
+        if near is not None:
+            remedy = f"did you mean {near!r}?"
+        elif of_topic:
+            remedy = f"see what there is with 'kafkabus subscription list {name.partition('/')[0]}'"
+        elif may_create:
+            remedy = f"create it with 'kafkabus queue create {name}' or 'kafkabus topic create {name}', or {shown}"
         else:
-            remedy = (
-                f"create it with 'kafkabus queue create {name}' or 'kafkabus topic create {name}', or see what there is "
-                "with 'kafkabus queue list' and 'kafkabus topic list'"
-            )
+            remedy = shown
         kind = "subscription" if of_topic else "queue or topic"
         raise CommandError(f"there is no {kind} {name!r}: {remedy}", ExitCode.NOT_FOUND) from error
 

@@ -47,7 +47,7 @@ _SENTENCES: list[tuple[str, str]] = [
         r"create it with\s+ServiceBusAdministrationClient\.\w+ or \w+, or '(kafkabus \w+ create)' or '(kafkabus \w+ create)'",
         r"create it with '\1' or '\2'",
     ),
-    (r"\bcreate_(queue|topic|subscription|rule) creates it", r"'kafkabus \1 create' creates it"),
+    (r"\blist_(queue|topic|subscription|rule)s shows what there is", r"'kafkabus \1 list' shows what there is"),
     (r"\bdelete it with delete_(queue|topic|subscription|rule)\b", r"delete it with 'kafkabus \1 delete'"),
     (r"; change what get_\w+ returns, and give that", ""),
 ]

@@ -84,6 +84,19 @@ class Handshake:
     days_left: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SystemLimits:
+    """The limits of this machine's operating system for a process.
+
+    Attributes:
+        maps: How many memory maps a process may have.
+        files: How many files it may open.
+    """
+
+    maps: int
+    files: int
+
+
 @dataclass
 class KafkaFacts(_Part):
     """Facts of Kafka.
@@ -94,6 +107,7 @@ class KafkaFacts(_Part):
         refusal: Why no broker accepts the client; empty if one does.
         fetch_version: The latest version of the request to fetch that a broker knows, which tells Kafka's version.
         brokers: The brokers, and attempts to connect to the addresses at which they say that they are.
+        limits: The limits of this machine, if the brokers run on it.
         topics: The namespace's topics.
         hidden: Topics of the namespace that the user may not describe.
         settings: The settings of these topics, by name.
@@ -107,6 +121,7 @@ class KafkaFacts(_Part):
     refusal: str | Missing = UNSEEN
     fetch_version: int | Missing = UNSEEN
     brokers: Sequence[tuple[BrokerAddress, Reached]] | Missing = UNSEEN
+    limits: SystemLimits | Missing = UNSEEN
     topics: Mapping[str, TopicState] | Missing = UNSEEN
     hidden: frozenset[str] | Missing = UNSEEN
     settings: Mapping[str, Mapping[str, str]] | Missing = UNSEEN

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, ENTITY_TOPIC, MARKER_TOPIC
 from kafkabus.doctor.check import Check, listed, of_tls
-from kafkabus.doctor.facts import Facts, Missing, known
+from kafkabus.doctor.facts import NEARLY_FULL, Facts, Missing, known
 from kafkabus.doctor.findings import Finding, failure, ok, warning
 from kafkabus_mapping.names import parse_topic
 
 OLDEST_FETCH = 16
 """The latest version of the request to fetch that Kafka 3.7 knows; the oldest Kafka that kafkabus is made for."""
+
+MAPS_OF_LOG = 2
+"""How many memory maps a log takes for each of its segments: those of two indexes."""
+USUAL_MAPS = 65_530
+"""How many memory maps Linux allows a process by default (``vm.max_map_count``)."""
 
 _RELEASES = {15: "3.5", 16: "3.7", 17: "3.9", 18: "4.1"}
 """Kafka's releases by the latest version of the request to fetch that each was the first to know."""
@@ -103,6 +109,24 @@ def _partitions(facts: Facts) -> Finding:
     if behind:
         return warning(f"not all replicas are in sync: {listed(behind)}")
     return ok(f"{len(logs)} partitions are led, and in sync")
+
+
+def _limits(facts: Facts) -> Finding:
+    topics, brokers = known(facts.kafka.topics), known(facts.kafka.brokers)
+    copies = sum(one.replicas for topic in topics.values() for one in topic.partitions)
+    logs = math.ceil(copies / max(1, len(brokers)))
+    maps = MAPS_OF_LOG * logs
+    told = f"{logs:,} logs on each broker take {maps:,} memory maps and {logs:,} open files, and more for each full segment"
+    here = facts.kafka.limits
+    if isinstance(here, Missing):
+        if maps > NEARLY_FULL * USUAL_MAPS:
+            return warning(f"{told}; Linux allows {USUAL_MAPS:,} maps unless it is told otherwise")
+        return ok(told)
+    allowed = f"this machine allows {here.maps:,} maps and {here.files:,} open files"
+    used = max(maps / here.maps, logs / here.files)
+    if used > NEARLY_FULL:
+        return (failure if used > 1 else warning)(f"{told}; {allowed}")
+    return ok(f"{told}; {allowed}")
 
 
 def _settings(facts: Facts) -> Mapping[str, Mapping[str, str]]:
@@ -271,6 +295,12 @@ KAFKA_CHECKS = (
         "each partition has a leader, and its replicas are in sync",
         "see whether all brokers run, and to their logs",
         _partitions,
+    ),
+    Check(
+        "kafka-limits",
+        "each broker's system allows as many memory maps and open files as the logs take; without them, a broker ends",
+        "raise vm.max_map_count with 'sysctl', and the limit of open files ('ulimit -n', or 'LimitNOFILE' of systemd)",
+        _limits,
     ),
     Check(
         "kafka-topic-settings",

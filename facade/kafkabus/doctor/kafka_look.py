@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
 
 from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusCommunicationError
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.probe import BrokerAddress, KafkaProbe
-from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, known
+from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, SystemLimits, known
 from kafkabus.doctor.network import reach, shake_hands, speaks_tls
 from kafkabus.doctor.steps import Limits, Line
 from kafkabus_mapping.names import compacted_topic_name, owned_name
@@ -74,6 +78,10 @@ def _refused(facts: KafkaFacts, why: Missing, answers_in_tls: Callable[[], bool]
         if not refused and answers_in_tls():
             facts.tls = Handshake(False, "the listener speaks TLS, and KafkaSecurityProtocol asks for none")
             return "Kafka and this client do not agree on TLS"
+    if not refused:
+        # A broker that is frozen takes connections all the same.
+        facts.addresses = [one if one.problem else replace(one, problem=why.reason) for one in known(facts.addresses)]
+        return "Kafka does not answer"
     facts.refusal = why.reason
     return "no broker accepts this client"
 
@@ -88,6 +96,7 @@ def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits) -> No
     version = line.ask("to ask for Kafka's version", probe.fetch_version)
     facts.fetch_version = Missing("Kafka's client does not tell it") if version is None else version
     facts.brokers = line.ask("to describe the cluster", lambda: _reach_brokers(probe.brokers(), limits))
+    facts.limits = _limits_here(facts)
     described = line.ask("to describe the topics", lambda: probe.describe(sorted(_names(probe))))
     if isinstance(described, Missing):
         facts.topics = facts.hidden = described
@@ -96,6 +105,20 @@ def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits) -> No
     facts.hidden = frozenset(hidden)
     names = sorted(facts.topics)
     facts.settings = line.ask("to read the settings of the topics", lambda: probe.settings_of(names))
+
+
+def _limits_here(facts: KafkaFacts) -> SystemLimits | Missing:
+    """Return the limits of this machine if all brokers run on it, as far as addresses tell that."""
+    brokers = [] if isinstance(facts.brokers, Missing) else [broker.host for broker, _ in facts.brokers]
+    if not brokers or not all(host == "localhost" or host.startswith("127.") for host in brokers):
+        return Missing("the brokers run on other machines")
+    try:
+        maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
+    except OSError:
+        return Missing("this system does not tell its limits")
+    # Java raises its limit of files to the highest that is allowed.
+    _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return SystemLimits(maps, sys.maxsize if files == resource.RLIM_INFINITY else files)
 
 
 def _names(probe: KafkaProbe) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusAuthorizationError
@@ -66,6 +67,10 @@ def _connect(facts: RedisFacts, line: Line, places: Sequence[RedisPlace], probe:
     if not refused and not place.tls and host is not None and speaks_tls(host, place.port, seconds):
         facts.tls = Handshake(False, "the server speaks TLS, and the URL begins with redis://")
         return "Redis and this client do not agree on TLS"
+    if not refused:
+        # A server that is frozen takes connections all the same.
+        facts.address = replace(facts.address, problem=accepted.reason)
+        return "Redis does not answer"
     facts.refusal = accepted.reason
     return "Redis does not accept this client"
 

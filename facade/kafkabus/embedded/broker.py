@@ -7,6 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kafkabus._kafka.topic_admin import DEFAULTS_MARK, ENTITY_TOPIC
 from kafkabus.embedded import fenced_start
 from kafkabus.embedded.cluster import broker_names
 from kafkabus.embedded.exposure import ANY_HOST
@@ -46,6 +47,23 @@ logger.config.name = org.apache.kafka.common.config
 logger.config.level = warn
 logger.clients.name = org.apache.kafka.clients
 logger.clients.level = warn
+# These print several lines for each partition at every start.
+logger.states.name = state.change.logger
+logger.states.level = warn
+logger.partitions.name = kafka.cluster.Partition
+logger.partitions.level = warn
+logger.logs.name = org.apache.kafka.storage.internals.log
+logger.logs.level = warn
+logger.manager.name = kafka.log.LogManager
+logger.manager.level = warn
+logger.configurations.name = kafka.server.metadata.DynamicConfigPublisher
+logger.configurations.level = warn
+logger.controlled.name = org.apache.kafka.controller.ConfigurationControlManager
+logger.controlled.level = warn
+logger.replicas.name = org.apache.kafka.controller.ReplicationControlManager
+logger.replicas.level = warn
+logger.changes.name = org.apache.kafka.controller.PartitionChangeBuilder
+logger.changes.level = warn
 """
 
 
@@ -136,6 +154,8 @@ class Broker:
             *options,
             "-Djava.awt.headless=true",
             "-Dlog4j2.disableJmx=true",
+            # Without it, each of a log's dozen loggers is found by a walk through the stack.
+            "-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector",
             f"-Dlog4j2.configurationFile={_LOGGING}",
             f"-Dkafkabus.log={log or self.log}",
             "-cp",
@@ -183,9 +203,17 @@ _TUNING: dict[str, object] = {
     "auto.create.topics.enable": "false",
     "delete.topic.enable": "true",
     "num.partitions": 1,
-    # Records are deleted only explicitly.
-    "log.retention.ms": -1,
-    "log.retention.bytes": -1,
+    # Those of an entity's topic, which so needs no settings of its own: with 10,000 topics with settings a broker starts a
+    # minute and a half later. Records are deleted only explicitly.
+    DEFAULTS_MARK: "true",
+    "log.message.timestamp.type": ENTITY_TOPIC["message.timestamp.type"],
+    "log.retention.ms": ENTITY_TOPIC["retention.ms"],
+    "log.retention.bytes": ENTITY_TOPIC["retention.bytes"],
+    "message.max.bytes": ENTITY_TOPIC["max.message.bytes"],
+    # Files of two indexes are mapped for each log, at first in this size.
+    "log.index.size.max.bytes": 1 << 20,
+    # Each start changes each partition's leader twice, and a start reads all changes since the last snapshot.
+    "metadata.log.max.record.bytes.between.snapshots": 2 << 20,
     "log.retention.check.interval.ms": 10_000,
     "log.initial.task.delay.ms": 1_000,
     "log.segment.delete.delay.ms": 1_000,

@@ -26,6 +26,8 @@ _LONGEST_DELAY_S = 5.0
 # A child that lived this long was healthy: its end counts as a first failure.
 _WELL_AFTER_S = 10.0
 _CHECK_S = 1.0
+DEATHS_IN_A_ROW = 3
+"""How often a server ends in a row before that is told."""
 LARGEST_LOG = 10 * 1024 * 1024
 """The maximum size of a log before it is rotated, in bytes."""
 
@@ -141,6 +143,12 @@ class Child:
         if started:
             self._start(now)
         return ended or started
+
+    @property
+    def keeps_ending(self) -> bool:
+        """Whether the server ended several times in a row, and has not been well since."""
+        well = self._process is not None and time.monotonic() - self._started >= _WELL_AFTER_S
+        return self.deaths >= DEATHS_IN_A_ROW and not well
 
     def seconds_to_start(self) -> float | None:
         """Return the time until the next start of the server, or None if it runs."""

@@ -14,7 +14,7 @@ from kafkabus.embedded.runtime import STOP_PATIENCE_S, check_platform, check_req
 from kafkabus.embedded.state import State, read_live_state
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from kafkabus.embedded.gateway import GatewayPorts
@@ -38,6 +38,7 @@ class RunningNamespace:
         amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
         unchecked: The addresses that other machines may use without a key, of the gateway and of Kafka; empty if the gateway
             checks keys, or there is none.
+        failing: The servers that end again and again, by name, with the last words of each.
     """
 
     connection_string: str = field(repr=False)
@@ -49,6 +50,7 @@ class RunningNamespace:
     elsewhere: tuple[str, ...] = field(default=(), repr=False)
     amqp: str = ""
     unchecked: tuple[str, ...] = ()
+    failing: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def up(
@@ -198,4 +200,5 @@ def _running(state: State) -> RunningNamespace:
         tuple(state.elsewhere),
         state.amqp,
         tuple(state.unchecked),
+        state.failing,
     )

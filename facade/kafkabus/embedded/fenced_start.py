@@ -39,7 +39,7 @@ def _forget_the_broker(log: Path, command: list[str]) -> None:
     controller = subprocess.Popen(command, stdin=subprocess.DEVNULL)
     try:
         if _says(controller, log, "Becoming the active controller", "", _ACTIVE_WITHIN_S):
-            _says(controller, log, "Fencing broker", "fenced=1,", _FENCED_WITHIN_S)
+            _says(controller, log, "Becoming the active controller", "fenced=1,", _FENCED_WITHIN_S)
     finally:
         controller.terminate()
         try:

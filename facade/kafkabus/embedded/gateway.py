@@ -77,6 +77,11 @@ class GatewayChild:
         amqp, http = (port.number for port in self._ports)
         return connection_string(self._host, Bound(amqp, None, http), checked=self._policies is not None)
 
+    @property
+    def ports(self) -> list[int]:
+        """The ports that it listens on, also while it is being started again."""
+        return [port.number for port in self._ports]
+
     def unchecked_addresses(self, exposure: Exposure, brokers: int) -> list[str]:
         """Return the addresses that other machines may use without a key, Kafka's included; none if keys are checked.
 

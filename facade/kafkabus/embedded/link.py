@@ -17,7 +17,7 @@ from kafkabus.embedded.exposure import NOT_EXPOSED
 from kafkabus.embedded.folders import make_private, open_private
 from kafkabus.embedded.lifeline import RELEASE
 from kafkabus.embedded.reports import Report
-from kafkabus.embedded.state import SUPERVISOR_LOG
+from kafkabus.embedded.state import SUPERVISOR, SUPERVISOR_LOG
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ class SupervisorLink:
         make_private(self._log.parent)
         with open(self._log, "ab", opener=open_private) as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "kafkabus.embedded.supervisor", str(self._data), *options],
+                [sys.executable, "-m", SUPERVISOR, str(self._data), *options],
                 stdin=self._their_lifeline,
                 stdout=self._their_reports,
                 stderr=log,

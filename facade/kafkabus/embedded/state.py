@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import psutil
@@ -11,11 +12,13 @@ import psutil
 from kafkabus.embedded.folders import write_private
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Iterator
 
 STATE_FILE = "state.json"
 LOCK_FILE = "lock"
 LOG_FOLDER = "logs"
+SUPERVISOR = "kafkabus.embedded.supervisor"
+"""The module that a supervisor runs; the data folder is its first argument."""
 SUPERVISOR_LOG = f"{LOG_FOLDER}/supervisor.log"
 
 Phase = Literal["starting", "ready", "stopping"]
@@ -87,6 +90,8 @@ class State:
         amqp: The connection string for applications with Azure's SDKs; empty without a gateway.
         policies: The file with the policies of the gateway; empty without them.
         unchecked: The addresses that other machines may use without a key.
+        gateway_ports: The ports of the gateway, also while it is being started again.
+        failing: The servers that end again and again, by name, with the last words of each.
     """
 
     phase: Phase
@@ -104,6 +109,8 @@ class State:
     amqp: str = ""
     policies: str = ""
     unchecked: list[str] = field(default_factory=list[str])
+    gateway_ports: list[int] = field(default_factory=list[int])
+    failing: dict[str, str] = field(default_factory=dict[str, str])
 
     def running_processes(self) -> dict[str, int]:
         """Return the pids of the servers that have not ended since the state was written."""
@@ -157,3 +164,13 @@ def write_state(data: Path, state: State) -> None:
 def remove_state(data: Path) -> None:
     """Remove the state of a data folder, on which no runtime runs any more."""
     (data / STATE_FILE).unlink(missing_ok=True)
+
+
+def live_states() -> Iterator[State]:
+    """Return the states of all runtimes of this user that run on this machine."""
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if SUPERVISOR in words[:-1]:
+            state = read_live_state(Path(words[words.index(SUPERVISOR) + 1]))
+            if state is not None and state.supervisor.pid == process.pid:
+                yield state

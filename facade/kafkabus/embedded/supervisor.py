@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from kafkabus.embedded.broker import Broker
-from kafkabus.embedded.children import Bench, Child, cut_log, stop_all
+from kafkabus.embedded.children import DEATHS_IN_A_ROW, Bench, Child, cut_log, stop_all
 from kafkabus.embedded.class_archive import Archiving, ClassArchive
 from kafkabus.embedded.cluster import Addresses, broker_names
-from kafkabus.embedded.errors import EmbeddedRuntimeError, log_tail
+from kafkabus.embedded.errors import EmbeddedRuntimeError, last_line, log_tail
 from kafkabus.embedded.exposure import Exposure
 from kafkabus.embedded.gateway import COMMAND, NAME, GatewayChild, GatewayPorts
 from kafkabus.embedded.java import java_for_kafka
@@ -60,7 +60,6 @@ _GATEWAY_GRACE_S = 3.0
 _FORMAT_LIMIT_S = 60.0
 _OTHER_IS_BUSY_AFTER_S = 2.0
 _OTHER_MUST_END_WITHIN_S = 30.0
-_DEATHS_TO_GIVE_UP_STARTING = 3
 _UPKEEP = "upkeep"
 
 
@@ -238,7 +237,7 @@ class Supervisor:
 
     def _refuse_repeated_deaths(self) -> None:
         for child in self._children:
-            if child.deaths >= _DEATHS_TO_GIVE_UP_STARTING:
+            if child.deaths >= DEATHS_IN_A_ROW:
                 raise EmbeddedRuntimeError(
                     f"{child.name} ended {child.deaths} times while it was being started on "
                     f"{self._data}. Remove what the log complains of, or use another data folder. "
@@ -248,7 +247,6 @@ class Supervisor:
     def _become_ready(self, cluster: Cluster) -> None:
         self._state = replace(
             self._state,
-            phase="ready",
             connection_string=cluster.connection_string(self._order.namespace),
             bootstrap_servers=cluster.bootstrap_servers,
             redis_url=cluster.redis_url,
@@ -263,6 +261,7 @@ class Supervisor:
             self._add_child(NAME, COMMAND, self._data, told)
             listens = self._gateway.listens
             self._await(lambda: None if listens() else NAME)
+        self._state = replace(self._state, phase="ready")
         self._write_state()
         self._reporter.send("ready")
         if self._order.parent is None:
@@ -276,6 +275,7 @@ class Supervisor:
             return {}
         return {
             "amqp": gateway.connection_string,
+            "gateway_ports": gateway.ports,
             "policies": str(order.gateway.policies or ""),
             "unchecked": gateway.unchecked_addresses(order.exposure, order.brokers),
         }
@@ -300,7 +300,13 @@ class Supervisor:
 
     def _tend(self) -> None:
         changed = [child.tend() for child in self._children]
-        if any(changed):
+        failing = {child.name: last_line(child.log) for child in self._children if child.keeps_ending}
+        if any(changed) or failing.keys() != self._state.failing.keys():
+            for name in failing.keys() - self._state.failing.keys():
+                _logger.error(
+                    "%s ends again and again; the last line of %s: %s", name, self._output(name), failing[name]
+                )
+            self._state = replace(self._state, failing=failing)
             self._write_state()
 
     def _stop(self) -> None:

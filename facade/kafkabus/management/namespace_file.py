@@ -3,12 +3,16 @@
 The format is that of the emulator's ``Config.json``
 (https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator). In addition an entity may have all settings
 that its ``create_…`` method takes, such as ``EnablePartitioning``, and the namespace ``MessagingSku`` and ``Partitions``.
+
+Microsoft's own file has comments, and files that programs write may have a byte order mark, trailing commas, and null in place
+of entries that they do not have: all of that is read. Entries without an effect here are named in one warning.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Generator, Iterator, Mapping
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,9 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+import json5
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     JsonValue,
@@ -40,6 +46,8 @@ from kafkabus._core.rule_properties import (
 from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus_mapping.names import SUBSCRIPTIONS
+
+LOGGER = logging.getLogger("kafkabus")
 
 _DEFAULT_RULE = "$Default"
 _FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to"})
@@ -70,7 +78,7 @@ def _settings_of(create: Callable[..., object]) -> AfterValidator:
                 remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(map(to_pascal, known))}"
                 raise ValueError(f"there is no setting {written!r}: {remedy}")
             # Microsoft's files have empty texts for no destination.
-            if not (name in _FORWARDS and value == ""):
+            if value is not None and not (name in _FORWARDS and value == ""):
                 settings[name] = value
         return settings
 
@@ -80,12 +88,40 @@ def _settings_of(create: Callable[..., object]) -> AfterValidator:
 _Settings = dict[str, JsonValue]
 
 
-class _SqlExpression(_Part):
+def _none_if_empty(value: Any) -> Any:
+    return value or None
+
+
+def _given_settings(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _given_list(value: Any) -> Any:
+    return [] if value is None else value
+
+
+_NULL_IS_NO_SETTING = BeforeValidator(_given_settings)
+_NULL_IS_EMPTY = BeforeValidator(_given_list)
+
+
+class _Filter(_Part):
+    # For the service, and for programs that write such files; they have no effect.
+    compatibility_level: JsonValue = None
+    requires_preprocessing: JsonValue = None
+
+    def without_effect(self) -> Iterator[str]:
+        """Yield the names of entries that have no effect."""
+        for name in ("compatibility_level", "requires_preprocessing"):
+            if getattr(self, name) is not None:
+                yield to_pascal(name)
+
+
+class _SqlExpression(_Filter):
     sql_expression: str
     parameters: dict[str, Value] | None = None
 
 
-class _Correlation(_Part):
+class _Correlation(_Filter):
     content_type: str | None = None
     correlation_id: str | None = None
     label: str | None = None
@@ -101,7 +137,7 @@ class _RuleSettings(_Part):
     filter_type: Literal["Sql", "Correlation", "True", "False"]
     sql_filter: _SqlExpression | None = None
     correlation_filter: _Correlation | None = None
-    action: _SqlExpression | None = None
+    action: Annotated[_SqlExpression | None, BeforeValidator(_none_if_empty)] = None
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -115,7 +151,7 @@ class _RuleSettings(_Part):
         if self.sql_filter is not None:
             return SqlRuleFilter(self.sql_filter.sql_expression, self.sql_filter.parameters)
         if self.correlation_filter is not None:
-            return CorrelationRuleFilter(**dict(self.correlation_filter))
+            return CorrelationRuleFilter(**self.correlation_filter.model_dump(exclude=set(_Filter.model_fields)))
         return TrueRuleFilter() if self.filter_type == "True" else FalseRuleFilter()
 
     @property
@@ -130,33 +166,35 @@ class _Rule(_Part):
 
 class _Queue(_Part):
     name: str
-    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_queue)] = Field(
-        default_factory=_Settings
+    properties: Annotated[_Settings, _NULL_IS_NO_SETTING, _settings_of(ServiceBusAdministrationClient.create_queue)] = (
+        Field(default_factory=_Settings)
     )
 
 
 class _Subscription(_Part):
     name: str
-    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_subscription)] = Field(
-        default_factory=_Settings
-    )
-    rules: list[_Rule] = Field(default_factory=list[_Rule])
+    properties: Annotated[
+        _Settings, _NULL_IS_NO_SETTING, _settings_of(ServiceBusAdministrationClient.create_subscription)
+    ] = Field(default_factory=_Settings)
+    rules: Annotated[list[_Rule], _NULL_IS_EMPTY] = Field(default_factory=list[_Rule])
 
 
 class _Topic(_Part):
     name: str
-    properties: Annotated[_Settings, _settings_of(ServiceBusAdministrationClient.create_topic)] = Field(
-        default_factory=_Settings
+    properties: Annotated[_Settings, _NULL_IS_NO_SETTING, _settings_of(ServiceBusAdministrationClient.create_topic)] = (
+        Field(default_factory=_Settings)
     )
-    subscriptions: list[_Subscription] = Field(default_factory=list[_Subscription])
+    subscriptions: Annotated[list[_Subscription], _NULL_IS_EMPTY] = Field(default_factory=list[_Subscription])
 
 
 class _Namespace(_Part):
     name: str
     messaging_sku: str | None = None
     partitions: int | None = None
-    queues: list[_Queue] = Field(default_factory=list[_Queue])
-    topics: list[_Topic] = Field(default_factory=list[_Topic])
+    # Nothing that a file could say of a namespace here; programs write it nevertheless.
+    properties: JsonValue = None
+    queues: Annotated[list[_Queue], _NULL_IS_EMPTY] = Field(default_factory=list[_Queue])
+    topics: Annotated[list[_Topic], _NULL_IS_EMPTY] = Field(default_factory=list[_Topic])
 
 
 class _UserConfig(_Part):
@@ -212,9 +250,17 @@ class NamespaceFile:
             OSError: The file cannot be read.
         """
         try:
-            return cls(file, _Content.model_validate_json(file.read_bytes()))
+            text = file.read_bytes().decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise NamespaceFileError(f"{file}: it is not UTF-8, at byte {error.start}: save it as UTF-8") from error
+        try:
+            content = _validated(text)
         except ValidationError as error:
             raise NamespaceFileError("\n".join(_told(file, error))) from error
+        ignored = list(dict.fromkeys(_without_effect(content.user_config)))
+        if ignored:
+            LOGGER.warning("%s: no effect here: %s", file, ", ".join(ignored))
+        return cls(file, content)
 
     def apply(self, administration: ServiceBusAdministrationClient) -> list[str]:
         """Create what is missing, and change what differs; entities that the file does not name stay as they are.
@@ -292,6 +338,44 @@ class NamespaceFile:
             raise
         except (ServiceBusError, ValueError) as error:
             raise NamespaceFileError(f"{self._file}: {label}: {error}") from error
+
+
+def _validated(text: str) -> _Content:
+    """Return the content of a text in JSON, perhaps with comments and trailing commas.
+
+    Raises:
+        ValidationError: It is not JSON, or not the content of such a file.
+    """
+    try:
+        return _Content.model_validate_json(text)
+    except ValidationError as error:
+        if error.errors()[0]["type"] != "json_invalid":
+            raise
+        try:
+            # Hundreds of times slower, so that strict JSON is tried first.
+            content = json5.loads(text, allow_duplicate_keys=False)
+        except (ValueError, RecursionError):
+            raise error from None
+    return _Content.model_validate(content)
+
+
+def _without_effect(config: _UserConfig) -> Iterator[str]:
+    """Yield the names of entries that have no effect."""
+    if config.logging is not None:
+        yield "Logging"
+    for namespace in config.namespaces:
+        if namespace.properties is not None:
+            yield "Properties of the namespace"
+        for rule in _rules_of(namespace.topics):
+            for part in (rule.sql_filter, rule.correlation_filter, rule.action):
+                if part is not None:
+                    yield from (f"{name} of rules" for name in part.without_effect())
+
+
+def _rules_of(topics: Iterable[_Topic]) -> Iterator[_RuleSettings]:
+    for topic in topics:
+        for subscription in topic.subscriptions:
+            yield from (rule.properties for rule in subscription.rules)
 
 
 def _label_of(topic: _Topic, subscription: _Subscription) -> str:

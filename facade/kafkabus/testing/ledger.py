@@ -179,6 +179,8 @@ class MemoryLedger:
         self._cleared = 0
         self._closed = False
         self._late: dict[int, int] = {}
+        self._changed: dict[tuple[int, bool], dict[str, str]] = {}
+        self._may_have_changed = False
 
     @classmethod
     def restored(cls, text: str, now: int) -> MemoryLedger:
@@ -200,6 +202,8 @@ class MemoryLedger:
         for offset, when in state["scheduled"]:
             ledger._messages[int(offset)] = Message(MessageState.SCHEDULED, 0, due=int(when))
             ledger._skipped.add(int(offset))
+        for offset, change, prepared in state.get("changes", ()):
+            ledger._change(int(offset), change, prepared=prepared)
         ledger._unplaced = bool(state["waiting"])
         if "dedup_upto" in state:
             ledger.dedup_upto, ledger._proven = int(state["dedup_upto"]), int(state["dedup_checkpoint"])
@@ -268,7 +272,8 @@ class MemoryLedger:
         self.version += 1
         if self._outline() != before or not all(operation["op"] in LOOKING for operation in operations):
             self.changed = f"{self.version}:{now}"
-        reply = json.dumps({"status": "ok", "now": str(now), "replies": replies})
+        answer: Reply = {"status": "ok", "now": str(now), "replies": replies}
+        reply = json.dumps(answer | ({"changes": True} if self._may_have_changed else {}))
         self._slots[slot] = (number, reply)
         return reply
 
@@ -350,11 +355,24 @@ class MemoryLedger:
         if self.dedup_upto is not None:
             reply |= {"dedup_upto": max(self.dedup_upto, self._proven), "duplicates": sorted(self._duplicates)}
             reply |= {"dedup_epoch": self._dedup_epoch} if self._dedup_epoch >= 0 else {}
+        self._changed = {one: change for one, change in self._changed.items() if self._is_still_changed(*one)}
+        self._may_have_changed = bool(self._changed)
+        if self._changed:
+            reply["changed"] = sorted(self.changed_properties())
         return (
             reply
             | ({"has_message_ttl": True} if self.has_message_ttl else {})
             | ({"epoch": self.epoch} if self.epoch else {})
         )
+
+    def _is_still_changed(self, offset: int, prepared: bool) -> bool:
+        """Return whether changed properties are those of a message that is not settled."""
+        message = self._messages.get(offset)
+        if message is not None and message.state is MessageState.PREPARED:
+            return True
+        if prepared or message is None or message.state in {MessageState.SCHEDULED, MessageState.MOVED}:
+            return not prepared and offset >= self.cursor
+        return True
 
     def _may_be_of(self, session: str | None, message: Message) -> bool:
         """Return whether a message may belong to a session, as far as the ledger knows; always true without a session."""
@@ -391,7 +409,7 @@ class MemoryLedger:
             self._filer = op["lease"]
         fresh: list[int] = []
         reply: Reply = {"again": granted} | (self._ruled(op) if again or "from" in op else {})
-        if op["settle_on_claim"] and self.schedules:
+        if op["settle_on_claim"] and (self.schedules or self._may_have_changed):
             op |= {"settle_on_claim": False}
             reply["leased"] = True
         if "ahead" in op:
@@ -743,9 +761,22 @@ class MemoryLedger:
     # Operations that end a lease of messages.
 
     def _take(self, op: Arguments, now: int, ranges: Sequence[Range] | None = None) -> tuple[list[Message], Reply]:
-        """Return the messages of the ranges that the lease holds, and the reply that lists the others."""
+        """Return the messages of the ranges that the lease holds, changed as asked, and the reply that lists the others."""
         taken, lost = self._held_by(op["lease"], op["ranges"] if ranges is None else ranges, now)
+        for offset in taken:
+            self._change(offset, op.get("change", {}))
         return [self._messages[offset] for offset in taken], {"lost": merge_offsets(lost)}
+
+    def _change(self, offset: int, change: dict[str, str], *, prepared: bool = False) -> None:
+        """Change application properties of a message, or note that a transaction would change them."""
+        if change:
+            before = {} if prepared else self._changed.get((offset, prepared), {})
+            self._changed[offset, prepared] = before | change
+            self._may_have_changed = True
+
+    def changed_properties(self) -> dict[str, str]:
+        """Return the fields of the key ``properties``."""
+        return {f"{'?' * prepared}{offset}": json.dumps(change) for (offset, prepared), change in self._changed.items()}
 
     def _held_by(self, lease: str, ranges: Sequence[Range], now: int) -> tuple[list[int], list[int]]:
         taken: list[int] = []
@@ -765,6 +796,7 @@ class MemoryLedger:
         taken, lost = self._held_by(op["lease"], op["ranges"], now)
         for offset in taken:
             del self._messages[offset]
+            self._changed.pop((offset, False), None)
         return {"lost": merge_offsets(lost)}
 
     def _abandon(self, op: Arguments, now: int) -> Reply:
@@ -818,13 +850,15 @@ class MemoryLedger:
         if coming and len(self._in(MessageState.DEFERRED)) + coming > op["limit"]:
             return reply | {"full": op["limit"]}
         for item, taken, _ in held:
-            for message in (self._messages[offset] for offset in taken):
+            for offset in taken:
+                message = self._messages[offset]
                 if message.state is MessageState.PREPARED:
                     continue  # If a message is named twice, the first one counts.
                 kind = "d" if message.deferred else "s" if message.sorted else "n"
                 parts = ("prepared", item["verb"], message.lease, kind, self._expiry_of(message), op["transaction"])
                 message.state, message.verb, message.due = MessageState.PREPARED, item["verb"], now + op["orphan_ms"]
                 message.intent = ":".join(map(str, parts))
+                self._change(offset, item.get("change", {}), prepared=True)
         return reply
 
     def _prepared(self, op: Arguments) -> list[tuple[int, Message]]:
@@ -839,6 +873,7 @@ class MemoryLedger:
     def _commit(self, op: Arguments, _now: int) -> Reply:
         for offset, message in self._prepared(op):
             self._late.pop(offset, None)
+            self._change(offset, self._changed.pop((offset, True), {}))
             if message.verb == "complete":
                 del self._messages[offset]
             elif message.verb == "defer":
@@ -850,6 +885,7 @@ class MemoryLedger:
     def _rollback(self, op: Arguments, now: int) -> Reply:
         for offset, message in self._prepared(op):
             self._late.pop(offset, None)
+            self._changed.pop((offset, True), None)
             if self._expiry_of(message) > now:
                 message.state = MessageState.LEASED
             else:
@@ -865,6 +901,7 @@ class MemoryLedger:
         if message.state is MessageState.MOVING:
             message.state, message.at, message.due = MessageState.MOVED, op["at"], now + op["keep_ms"]
             self._late.pop(op["offset"], None)
+            self._changed.pop((op["offset"], False), None)
         return {"winner": message.at}
 
     def _adopt(self, op: Arguments, now: int) -> Reply:

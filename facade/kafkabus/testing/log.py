@@ -273,6 +273,16 @@ class MemoryTopics:
                 if name in self._cluster.topics
             }
 
+    def ends_of_empty(self, topics: Mapping[str, int]) -> dict[str, dict[int, int]]:
+        """Return the ends of the logs of those topics whose logs hold no record."""
+        with self._cluster.grown:
+            logs = {name: self._cluster.topics[name].logs for name in topics if name in self._cluster.topics}
+            return {
+                name: {partition: log.end for partition, log in enumerate(several)}
+                for name, several in logs.items()
+                if all(log.start == log.end for log in several)
+            }
+
     def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
         """Delete each log's records below an offset."""
         with self._cluster.grown:

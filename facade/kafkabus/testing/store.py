@@ -17,23 +17,28 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from kafkabus._ledger.keys import EVERYWHERE
+from kafkabus._ledger.layout import key_names
 from kafkabus._ledger.scripts import (
     create_script,
     describe_script,
     figures_script,
+    find_descriptions_script,
     heartbeat_script,
     let_go_script,
     look_script,
+    not_as_written_script,
     request_scripts,
+    reserve_script,
     restore_script,
 )
 from kafkabus.testing.ledger import MemoryLedger
+from kafkabus_mapping.names import SUBSCRIPTIONS
 
 WRITTEN_WITHIN = 5000
 """Within how many ms upkeep writes down what changed, as in ``lua/request.lua``."""
 STEP = 0.01
 """How often, in seconds, a listener looks for messages."""
-WITH_SESSIONS = {16, 21}
+WITH_SESSIONS = {len(key_names(sessions=True, detects=detects)) + 1 for detects in (False, True)}
 """The possible numbers of keys of a request to a ledger with sessions."""
 
 
@@ -49,6 +54,7 @@ class Store:
         self._guard = threading.RLock()
         self._ledgers: dict[str, MemoryLedger] = {}
         self._hashes: dict[str, dict[str, str]] = {}
+        self._reservations: dict[str, dict[tuple[str, str], bool]] = {}
         self._marks: dict[str, str] = {}
         self._heard_of: dict[str, dict[str, tuple[int, int]]] = {}
         self._listeners: dict[str, list[deque[tuple[str, str]]]] = {}
@@ -60,14 +66,23 @@ class Store:
             restore_script().sha: self._restore,
             heartbeat_script().sha: self._heartbeat,
             describe_script().sha: self._describe,
+            find_descriptions_script().sha: self._find_descriptions,
+            reserve_script().sha: self._reserve,
             let_go_script().sha: self._let_go,
             look_script().sha: self._look,
+            not_as_written_script().sha: self._not_as_written,
             figures_script().sha: self._figures,
         }
-        others = [
-            script() for script in (create_script, restore_script, heartbeat_script, describe_script, let_go_script)
-        ]
-        self._by_text = {script.text: script.sha for script in (*others, *request_scripts())}
+        others = (
+            create_script,
+            restore_script,
+            heartbeat_script,
+            describe_script,
+            find_descriptions_script,
+            reserve_script,
+            let_go_script,
+        )
+        self._by_text = {script.text: script.sha for script in (*(each() for each in others), *request_scripts())}
 
     def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
         """Run a script; its keys are the first arguments."""
@@ -82,7 +97,10 @@ class Store:
         """Return fields of a hash."""
         with self._guard:
             ledger = self._ledgers.get(key)
-            if ledger is not None:
+            of_properties = self._ledgers.get(f"{key.removesuffix('properties')}meta")
+            if key.endswith(":properties") and of_properties is not None:
+                values = of_properties.changed_properties()
+            elif ledger is not None:
                 names_of = ("cursor", "in_flight", "version", "moving", "changed")
                 known = {name: str(getattr(ledger, name)) for name in names_of}
                 values = known | ({"has_message_ttl": "1"} if ledger.has_message_ttl else {}) | {"epoch": ledger.epoch}
@@ -198,6 +216,10 @@ class Store:
         due_in = b"" if due is None else str(due - now).encode()
         return [ledger.changed.encode(), due_in, *self.fields(keys[0], names)]
 
+    def _not_as_written(self, keys: list[str], written: list[Any]) -> list[int]:
+        changed = [None if (ledger := self._ledgers.get(key)) is None else ledger.changed for key in keys]
+        return [place for place, (now, known) in enumerate(zip(changed, written, strict=True), 1) if now != known]
+
     def _figures(self, keys: list[str], _arguments: list[Any]) -> list[Any] | None:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
@@ -261,6 +283,41 @@ class Store:
         hashed["$upto"] = str(upto)
         return kept
 
+    def _entities(self, key: str) -> dict[str, bool]:
+        """Return whether each queue and each topic is partitioned, by name."""
+        texts = {name: kept.partition(" ")[2] for name, kept in self._hashes.get(key, {}).items()}
+        return {
+            name: json.loads(text)["enable_partitioning"]
+            for name, text in texts.items()
+            if text and not name.startswith("$") and SUBSCRIPTIONS.lower() not in name
+        }
+
+    def _find_descriptions(self, keys: list[str], arguments: list[Any]) -> list[Any]:
+        entities, kept = self._entities(keys[0]), self._hashes.get(keys[0], {})
+        (beginning,) = arguments
+        found = sorted(name for name in kept if beginning and name.startswith(beginning))
+        return [
+            *(kept.get(name, "").encode() for name in ("$upto", "$namespace")),
+            len(entities),
+            sum(entities.values()),
+            *(kept[name].encode() for name in found),
+        ]
+
+    def _reserve(self, keys: list[str], arguments: list[Any]) -> list[Any]:
+        name, partitioned, token, seconds = arguments
+        reserved = self._reservations.setdefault(keys[2], {})
+        if seconds == 0:
+            reserved.pop((token, name), None)
+            return []
+        # In the order in which they were made; they never end by themselves here.
+        reserved.setdefault((token, name), bool(partitioned))
+        entities = self._entities(keys[0])
+        entities.pop(name, None)
+        before = list(reserved)[: list(reserved).index((token, name))]
+        counted = {one[1]: reserved[one] for one in before if one[1] != name} | entities
+        upto, own, *_ = self._find_descriptions(keys[:2], [""])
+        return [upto, own, len(counted), sum(counted.values())]
+
 
 class MemoryRedis:
     """Stands in for ``redis.Redis``.
@@ -298,6 +355,10 @@ class MemoryRedis:
     def hgetall(self, key: str) -> Any:
         """Return all fields of a hash."""
         return self._store.hash(key)
+
+    def hkeys(self, key: str) -> Any:
+        """Return the names of all fields of a hash."""
+        return list(self._store.hash(key))
 
     def set(self, key: str, value: str, *, nx: bool = False, ex: int) -> Any:  # noqa: ARG002 - redis-py's
         """Set a mark; marks never expire here."""
@@ -357,6 +418,10 @@ class MemoryPipeline:
     def get(self, key: str) -> None:
         """Queue reading a text."""
         self._calls.append(lambda: self._redis.get(key))
+
+    def zrange(self, key: str, start: int, end: int, *, withscores: bool) -> None:
+        """Queue reading the last member of a sorted set."""
+        self._calls.append(lambda: self._redis.zrange(key, start, end, withscores=withscores))
 
     def execute_command(self, *arguments: Any) -> None:
         """Queue a command; only ``EVALSHA`` is supported."""

@@ -35,6 +35,7 @@ from kafkabus._ledger.ranges import Range, merge_offsets, minus, offsets_of
 from kafkabus._ledger.snapshot import VERSIONS_AHEAD, Snapshot
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.upkeep.expiry_index import Expiries
+from kafkabus.upkeep.first_look import Quiet, is_urgent
 from kafkabus.upkeep.holes import Holes
 from kafkabus.upkeep.idleness import Idleness
 from kafkabus.upkeep.quota import Quota
@@ -54,6 +55,8 @@ TRIM_EVERY = 30.0
 """How often, in seconds, to delete records that are not needed any more."""
 TRIM_LATER = 3600.0
 """How often, in seconds, at least, to look whether settled records are old enough to be deleted."""
+CALM_AFTER = 60.0
+"""How long, in seconds, after an entity was tended, its logs are watched as closely as can be."""
 SHARE_EVERY = 10.0
 """How often, in seconds, to look whether a topic's subscriptions go by what the topic has."""
 MARKERS_BEHIND = 5_000
@@ -128,6 +131,7 @@ class EntityMaintainer:
         self._ends_before: dict[int, int] = {}
         self._needed: dict[tuple[str, int], int] = {}
         self._written_at = self._seen_unwritten_at = time.monotonic()
+        self._is_urgent = True
         self._idleness = Idleness(context)
         self._quota = Quota(context)
         self._holes = Holes(context)
@@ -153,6 +157,7 @@ class EntityMaintainer:
         self.entity = entity
         await self._settle_rules(entity)
         looks = await self._look(entity)
+        self._is_urgent = is_urgent(entity, looks)
         if await self._mark(entity, looks) or await self._rebuild(entity, looks):
             looks = await self._look(entity)
         states = [None if look is None else look.state for look in looks]
@@ -188,13 +193,27 @@ class EntityMaintainer:
         await self._look_after(entity, looks, log_ends)
         return entity
 
+    def begin_quiet(self, quiet: Quiet) -> None:
+        """Note an entity that needs nothing done until a ledger or a log tells of a change; see ``FirstLook``."""
+        self.entity, self.ends, self.next_at, self._is_urgent = quiet.entity, quiet.ends, math.inf, quiet.is_urgent
+        # Another text may have been written down, but nothing would be lost with this one.
+        self._clean = dict(enumerate(quiet.changed))
+
+    def is_calm(self, now: float) -> bool:
+        """Return whether nothing was to be done for a while, and new messages may wait for a while until upkeep notices them.
+
+        Args:
+            now: The time on the monotonic clock.
+        """
+        return not self._is_urgent and now - self._began >= CALM_AFTER
+
+    def written(self, ledger: Ledger) -> str | None:
+        """Return the text that names a ledger's last change when the ledger was written down; None if it was not."""
+        return self._clean.get(ledger.partition)
+
     def wake_in(self, seconds: float) -> None:
         """Have the entity tended again after some seconds at the latest."""
         self.next_at = min(self.next_at, time.monotonic() + seconds)
-
-    def is_written(self, ledger: Ledger, changed: str | None) -> bool:
-        """Return whether a ledger whose last change is named so was written down since; None: Redis lost it."""
-        return changed is not None and changed == self._clean.get(ledger.partition)
 
     def unwritten_for(self, changed: Sequence[str | None]) -> float:
         """Return for how long, in seconds, changes of the ledgers have not been written down; 0 if all are.
@@ -461,6 +480,7 @@ class EntityMaintainer:
         # Asked for before the ledgers, so that the marker of each transaction that they do not know of yet lies beyond.
         markers = await self._context.markers.end() if keeps else None
         await self._context.ledger_client.execute(*keeps)
+        await self._context.ledger_client.add_changes(keeps)
         behind = {
             keep.ledger.partition: last
             for keep, last in zip(keeps, written, strict=True)
@@ -635,6 +655,8 @@ class EntityMaintainer:
             own: The same offsets of the topic's own ledgers, which know of scheduled messages.
         """
         context, found = self._context, dict[tuple[str, int], int]()
+        # So that no subscription is missing.
+        await context.descriptions.catch_up()
         for reader in await context.catalog.readers_of(entity):
             for ledger in reader.ledgers:
                 found[ledger.keys.prefix, ledger.partition] = await context.recovery.needed_from(reader, ledger)
@@ -784,5 +806,11 @@ def _is_due(look: Look | None) -> bool:
 
 
 def same(snapshot: Snapshot, other: Snapshot | None) -> bool:
-    """Return whether two snapshots say the same, whenever they were taken."""
-    return other is not None and replace(snapshot, version=0, markers=0) == replace(other, version=0, markers=0)
+    """Return whether two snapshots say the same, whenever they were taken.
+
+    With changed properties, which transactions they account for is part of that: a transaction's change would come again over a
+    later one.
+    """
+    if other is None or (snapshot.changes and snapshot.markers != other.markers):
+        return False
+    return replace(snapshot, version=0, markers=0) == replace(other, version=0, markers=0)

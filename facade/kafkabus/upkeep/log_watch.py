@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 from kafkabus._async.context import ClientContext
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
@@ -14,12 +16,20 @@ LATEST = 4.0
 """How often, in seconds, to ask for them at least."""
 SHARE = 400
 """How many times as long as the brokers took to answer, to wait before they are asked again."""
+CALM_LATEST = 60.0
+"""How often, in seconds, to ask at least for the ends of logs in which nothing has happened for a while."""
 STUCK_EVERY = 30.0
 """How often, in seconds, to look for logs with open transactions."""
 
+_Seen: TypeAlias = "tuple[EntityMaintainer, str, Mapping[int, int]]"
+"""The maintainer of an entity, the entity's topic, and the ends at which its logs were seen, by partition."""
+
 
 class LogWatch:
-    """Asks for the ends of all logs in one request, now and then: the more logs there are, the less often.
+    """Asks for the ends of all logs in few requests, now and then: the more logs there are, the less often.
+
+    Of entities in which nothing has happened for a while, and in which a new message may wait, only some are asked for at a
+    time, in turn. Senders tell upkeep of messages that do not wait.
 
     Args:
         context: The service's parts.
@@ -32,6 +42,8 @@ class LogWatch:
     def __init__(self, context: ClientContext) -> None:
         self._context = context
         self._stuck_at = time.monotonic() + STUCK_EVERY
+        self._took_per_entity = 0.0
+        self._looked_at, self._next_calm = -math.inf, 0
         self.pause = SOONEST
         self.answered = False
 
@@ -44,16 +56,49 @@ class LogWatch:
         Raises:
             ServiceBusError: Kafka cannot be reached.
         """
-        context, began = self._context, time.monotonic()
+        began = time.monotonic()
+        lively: list[EntityMaintainer] = []
+        calm: list[EntityMaintainer] = []
+        for one in maintainers:
+            if one.entity and one.ends:
+                (calm if one.is_calm(began) else lively).append(one)
+        calm = self._next_of(calm, began)
         # As they are now: one that looks meanwhile is looked at once too often, and no end is missed.
-        known = [(one, one.entity.topic, one.ends) for one in maintainers if one.entity and one.ends]
-        topics = {topic: len(seen) for _, topic, seen in known}
-        ends = await context.pool.run(context.topics.ends_of, topics)
-        self.answered = any(ends.values())
-        self.pause = min(LATEST, max(SOONEST, SHARE * (time.monotonic() - began)))
-        moved = [one for one, topic, seen in known if ends.get(topic, {}).items() - seen.items()]
+        seen, seen_calm = _ends_seen(lively), _ends_seen(calm)
+        ends = await self._ask(seen, stored=False)
+        # Records of open transactions count here, so that one question is enough.
+        stored = await self._ask(seen_calm, stored=True)
+        self.answered = any(ends.values()) or any(stored.values())
+        took = time.monotonic() - began
+        self._took_per_entity = took / max(1, len(seen) + len(seen_calm))
+        self.pause = min(LATEST, max(SOONEST, SHARE * took))
+        moved = _elsewhere(seen, ends) + _elsewhere(seen_calm, stored)
         if began >= self._stuck_at:
             self._stuck_at = began + STUCK_EVERY
-            stored = await context.pool.run(context.topics.ends_of, topics, stored=True)
-            moved += [one for one, topic, _ in known if stored.get(topic, {}).items() - ends.get(topic, {}).items()]
+            moved += _elsewhere(
+                [(one, topic, ends.get(topic, {})) for one, topic, _ in seen], await self._ask(seen, stored=True)
+            )
         return moved
+
+    def _next_of(self, calm: Sequence[EntityMaintainer], now: float) -> list[EntityMaintainer]:
+        """Return those calm entities whose turn it is: as many as keep to the share of time, and each once a minute."""
+        every = min(CALM_LATEST, max(self.pause, SHARE * self._took_per_entity * len(calm)))
+        passed = min(every, now - self._looked_at)
+        self._looked_at = now
+        count = math.ceil(len(calm) * passed / every)
+        first = self._next_calm % max(1, len(calm))
+        self._next_calm = first + count
+        return [*calm[first : first + count], *calm[: max(0, first + count - len(calm))]]
+
+    async def _ask(self, seen: Iterable[_Seen], *, stored: bool) -> Mapping[str, Mapping[int, int]]:
+        topics = {topic: len(ends) for _, topic, ends in seen}
+        return await self._context.pool.run(self._context.topics.ends_of, topics, stored=stored)
+
+
+def _ends_seen(maintainers: Iterable[EntityMaintainer]) -> list[_Seen]:
+    return [(one, one.entity.topic, one.ends) for one in maintainers if one.entity]
+
+
+def _elsewhere(seen: Iterable[_Seen], ends: Mapping[str, Mapping[int, int]]) -> list[EntityMaintainer]:
+    """Return the maintainers of entities with a log that ends elsewhere than it was seen to end."""
+    return [one for one, topic, own in seen if ends.get(topic, {}).items() - own.items()]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
+import math
 import time
 import zlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import nullcontext
 from typing import Any, Protocol
 
 from kafkabus._async.compat import uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
+from kafkabus._async.stores.entity_descriptions import Edition
 from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import upkeep_key
 from kafkabus.exceptions import (
@@ -23,12 +26,13 @@ from kafkabus.exceptions import (
 )
 from kafkabus.upkeep.agenda import Agenda
 from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
+from kafkabus.upkeep.first_look import FirstLook, Quiet
 from kafkabus.upkeep.forwarder import Forwarder, forwards
 from kafkabus.upkeep.health import Health
 from kafkabus.upkeep.log_watch import LogWatch
 from kafkabus.upkeep.progress import LOOK_EVERY, Progress
 from kafkabus_mapping.entities import EntityDescription, EntityStatus, SubscriptionDescription, TopicDescription
-from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
+from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, parse_topic, topic_name
 
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
@@ -44,6 +48,12 @@ SWEEP_EVERY = 60.0
 """How often, in seconds, to look for changed ledgers that did not tell, or whose events were lost."""
 SWEPT_AT_ONCE = 1_000
 """How many ledgers are asked for in one round trip."""
+LOOK_AT_ALL_AFTER = 3600.0
+"""After how many seconds without a look at the descriptions all are read again: Kafka forgets deletions after a day."""
+DESCRIBED_AT_ONCE = 100
+"""Up to how many topics are asked for by name; if there are more, for the names of all."""
+AT_FIRST_LOOK = 500
+"""How many new entities are looked at together."""
 FORWARDED_FOR = 0.5
 """How long, in seconds, to forward before looking whether the entity still does."""
 _SPACING = 0.02
@@ -91,8 +101,14 @@ class Upkeep:
         self._tending: dict[str, asyncio.Task[bool]] = {}
         self._forwarding: dict[str, asyncio.Task[None]] = {}
         self._descriptions: dict[str, EntityDescription] = {}
-        self._described = ""
-        self._retake = self._is_heard_of = False
+        self._deleting: set[str] = set()
+        self._described: Edition | None = None
+        self._described_at = -math.inf
+        self._new: dict[EntityPath, EntityDescription] = {}
+        self._have_new = asyncio.Event()
+        self._retake: set[str] = set()
+        self._told: set[str] = set()
+        self._share_anew = self._is_heard_of = False
         self._look_again_at = 0.0
         self._looked_for: dict[str, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
@@ -113,6 +129,7 @@ class Upkeep:
             asyncio.ensure_future(work)
             for work in (
                 self._repeat(lambda: self._share_out(context), lambda: HEARTBEAT_EVERY, "sharing out"),
+                self._repeat(lambda: self._look_first(context), lambda: 0.0),
                 self._repeat(lambda: self._listen(events), lambda: 0.0, "listening"),
                 self._repeat(lambda: self._watch(watch), lambda: watch.pause, "watching logs"),
                 self._repeat(lambda: self._sweep(context), lambda: SWEEP_EVERY, "sweeping"),
@@ -181,71 +198,124 @@ class Upkeep:
             with self.health.doing("kafka"):
                 await context.connections.reach_kafka()
         context.connections.open_transfer_producer()
-        if not self._described:
+        if self._described is None:
             # Nor does an instance that must not touch this namespace, because it is of an earlier version.
             with self.health.doing("kafka"):
                 await context.descriptions.catch_up()
         self._is_heard_of = True
+        # First, as an instance that is heard of without a report is one of an earlier version.
+        await context.registry.report()
         with self.health.doing("redis"):
             members = await context.ledger_client.heartbeat(
                 upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME
             )
-        news = self._retake or sorted(members) != self.members
-        self._retake = False
+        news, self._retake = self._retake, set()
+        if sorted(members) != self.members:
+            self._share_anew = True
+            self._told.clear()
         self.members = sorted(members)
-        if time.monotonic() >= self._look_again_at:
-            self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-            with self.health.doing("descriptions"):
-                news |= await self._look_for_entities(context)
-        if news:
-            await self._take_entities(context)
+        try:
+            if time.monotonic() >= self._look_again_at:
+                self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
+                with self.health.doing("descriptions"):
+                    news |= await self._look_for_entities(context)
+            if self._share_anew or news:
+                await self._take_entities(context, set(self._descriptions) | news if self._share_anew else news)
+                await self._finish_deletions(context)
+            self._share_anew = False
+        except BaseException:
+            # It is done again.
+            self._retake |= news
+            raise
 
-    async def _look_for_entities(self, context: ClientContext) -> bool:
-        """Look up the descriptions if any was changed; return whether any was."""
+    async def _look_for_entities(self, context: ClientContext) -> set[str]:
+        """Look up the descriptions that were changed; return the names, in lower case, of the entities."""
         with self.health.doing("kafka"):
             await context.descriptions.catch_up()
-        edition = await context.descriptions.edition()
-        if edition == self._described:
-            return False
-        if self._described.partition(" ")[0] != edition.partition(" ")[0]:
+        before, edition = self._described, await context.descriptions.edition()
+        now = time.monotonic()
+        if edition == before:
+            self._described_at = now
+            return set()
+        if before is None or before.life != edition.life:
             # Redis was emptied, or this is the first look.
             self._wake_all()
-        before, descriptions = self._descriptions, await context.descriptions.all()
-        self._descriptions = {one.name.lower(): one for one in descriptions}
-        changed = {name for name, one in self._descriptions.items() if before.get(name) != one}
-        for one in (self._descriptions[name] for name in changed):
-            # A topic's subscriptions take its settings, and a topic keeps what its subscriptions have not settled.
-            relatives = [one.topic_entity] if isinstance(one, SubscriptionDescription) else []
-            for path in (*EntityPath(one.name).all, *map(EntityPath, relatives)):
-                self._wake(path.key)
-        for description in descriptions:
-            home = is_home(EntityPath(description.name).key, context.client_id, self.members)
-            ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
-            if home and description.status is EntityStatus.DELETING and ours:
-                # An instance did not finish deleting an unused entity; or a subscription would be in its topic's way.
-                await context.lifecycle.delete(description)
-        # Set last: what failed is done again.
-        self._described = edition
-        return True
+            before = None
+        if before is None or before.upto > edition.upto or now - self._described_at >= LOOK_AT_ALL_AFTER:
+            described = {one.name.lower(): one for one in await context.descriptions.all()}
+            known = self._descriptions
+            changes: dict[str, EntityDescription | None] = {
+                name: described.get(name)
+                for name in known.keys() | described.keys()
+                if known.get(name) != described.get(name)
+            }
+        else:
+            changes = await context.descriptions.changes(before.upto, edition.upto)
+        for name, one in changes.items():
+            self._note_description(name, one)
+        self._described, self._described_at = edition, now
+        return set(changes)
 
-    async def _take_entities(self, context: ClientContext) -> None:
-        """Begin to tend the entities whose home this instance is, and leave the others."""
-        mine = {
-            path.key: path
-            for description in self._descriptions.values()
-            if description.status is not EntityStatus.DELETING
-            for path in _paths_of(description)
-            if is_home(path.key, context.client_id, self.members)
-        }
-        for key in self._maintainers.keys() - mine.keys():
-            self._leave(key)
-        new = {key: path for key, path in mine.items() if key not in self._maintainers}
-        LOGGER.info("upkeep_tends entities=%d instances=%d", len(mine), len(self.members))
-        dead_letters = [path for path in new.values() if path.is_dead_letter]
-        there = await context.pool.run(context.topics.names) if dead_letters else set()
-        for path in new.values():
-            if not path.is_dead_letter or topic_name(self._settings.namespace, path) in there:
-                self._take(context, path)
+    def _note_description(self, name: str, description: EntityDescription | None) -> None:
+        """Note how an entity is described now, and have it tended; None: it was deleted."""
+        self._deleting.discard(name)
+        # Its dead-letter queues may be new ones.
+        self._told.difference_update(path.key for path in EntityPath(name).all)
+        if description is None:
+            self._descriptions.pop(name, None)
+            return
+        self._descriptions[name] = description
+        if description.status is EntityStatus.DELETING:
+            self._deleting.add(name)
+        # A topic's subscriptions take its settings, and a topic keeps what its subscriptions have not settled.
+        relatives = [description.topic_entity] if isinstance(description, SubscriptionDescription) else []
+        for path in (*EntityPath(description.name).all, *map(EntityPath, relatives)):
+            self._wake(path.key)
+
+    async def _finish_deletions(self, context: ClientContext) -> None:
+        """Delete entities whose deletion an instance did not finish, and subscriptions, which would be in their topic's way."""
+        for description in [self._descriptions[name] for name in self._deleting]:
+            ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
+            if ours and is_home(EntityPath(description.name).key, context.client_id, self.members):
+                await context.lifecycle.delete(description)
+
+    async def _take_entities(self, context: ClientContext, names: Iterable[str]) -> None:
+        """Begin to tend those of several entities whose home this instance is, and leave the others.
+
+        Args:
+            context: The service's parts.
+            names: The names of the entities in lower case.
+        """
+        new: dict[EntityPath, EntityDescription] = {}
+        for name in names:
+            description = self._descriptions.get(name)
+            mine: dict[str, EntityPath] = {}
+            if description is not None and description.status is not EntityStatus.DELETING:
+                paths = _paths_of(description)
+                mine = {path.key: path for path in paths if is_home(path.key, context.client_id, self.members)}
+                new |= {path: description for key, path in mine.items() if key not in self._maintainers}
+            for path in EntityPath(name).all:
+                if path.key in self._maintainers and path.key not in mine:
+                    self._leave(path.key)
+        dead_letters = [path for path in new if path.is_dead_letter]
+        there = await self._topics_of(context, dead_letters)
+        for path in dead_letters:
+            if topic_name(self._settings.namespace, path) not in there:
+                del new[path]
+        for path, description in new.items():
+            if path.key in self._maintainers:
+                continue  # It was taken meanwhile.
+            self._maintainers[path.key] = EntityMaintainer(context, path)
+            self._new[path] = description
+        self._have_new.set()
+        LOGGER.info("upkeep_tends entities=%d instances=%d", len(self._maintainers), len(self.members))
+
+    async def _topics_of(self, context: ClientContext, paths: Sequence[EntityPath]) -> Set[str]:
+        """Return the names of those topics of several entities that exist, and maybe of others."""
+        if len(paths) > DESCRIBED_AT_ONCE:
+            return await context.pool.run(context.topics.names)
+        wanted = [topic_name(self._settings.namespace, path) for path in paths]
+        return set(await context.pool.run(context.topics.describe_all, wanted)) if wanted else set()
 
     def _take(self, context: ClientContext, path: EntityPath) -> None:
         self._maintainers[path.key] = EntityMaintainer(context, path)
@@ -259,14 +329,39 @@ class Upkeep:
             if task is not None:
                 task.cancel()
 
+    async def _look_first(self, context: ClientContext) -> None:
+        """Look at new entities together, and tend those that may need it."""
+        await self._have_new.wait()
+        some = dict(itertools.islice(self._new.items(), AT_FIRST_LOOK))
+        for path in some:
+            del self._new[path]
+        if not self._new:
+            self._have_new.clear()
+        quiet: dict[str, Quiet] = {}
+        try:
+            with self._progress.doing("looking at new entities"):
+                quiet = {one.entity.path.key: one for one in await FirstLook(context).quiet(some)}
+        finally:
+            for key in (path.key for path in some):
+                maintainer = self._maintainers.get(key)
+                if maintainer is not None and key in quiet and maintainer.entity is None and key not in self._tending:
+                    maintainer.begin_quiet(quiet[key])
+                else:
+                    self._wake(key)
+
     async def _look_for_dead_letters(self, context: ClientContext, path: EntityPath) -> None:
-        """Take an entity's dead-letter queues that are this instance's and that were needed since the last look."""
+        """Take an entity's dead-letter queues that were needed since the last look; tell other instances of theirs."""
         if path.is_dead_letter or time.monotonic() < self._looked_for.get(path.key, 0.0):
             return
         self._looked_for[path.key] = time.monotonic() + LOOK_FOR_DEAD_LETTERS
         for one in _paths_of(self._descriptions[path.name.lower()])[1:]:
-            mine = one.key not in self._maintainers and is_home(one.key, context.client_id, self.members)
-            if mine and await context.catalog.exists(one):
+            if one.key in self._maintainers or one.key in self._told or not await context.catalog.exists(one):
+                continue
+            if not is_home(one.key, context.client_id, self.members):
+                # Its instance does not look for it.
+                self._told.add(one.key)
+                await context.ledger_client.ask_upkeep(self._settings.namespace, one, 0.0)
+            elif one.key not in self._maintainers:
                 self._take(context, one)
 
     # When to tend it.
@@ -285,10 +380,23 @@ class Upkeep:
             self._wake_all()
         elif event is not None:
             self._wake(event.entity, event.within)
+            self._look_whether_ours(event.entity, event.entity.partition("/$")[0])
             if event.whole:
                 subscriptions = event.entity + SUBSCRIPTIONS.lower()
                 for key in [key for key in self._maintainers if key.startswith(subscriptions)]:
                     self._wake(key, event.within)
+
+    def _look_whether_ours(self, key: str, name: str) -> None:
+        """Have an entity taken if it is this instance's: a dead-letter queue that another instance has seen.
+
+        Args:
+            key: The key of its path.
+            name: The name of its queue or subscription in lower case.
+        """
+        if key in self._maintainers or name not in self._descriptions or self.context is None:
+            return
+        if is_home(key, self.context.client_id, self.members):
+            self._retake.add(name)
 
     async def _watch(self, watch: LogWatch) -> None:
         for maintainer in await watch.moved(self.maintainers):
@@ -301,10 +409,15 @@ class Upkeep:
         ledgers = [(one, ledger) for one in self.maintainers if one.entity for ledger in one.entity.ledgers]
         for first in range(0, len(ledgers), SWEPT_AT_ONCE):
             some = ledgers[first : first + SWEPT_AT_ONCE]
-            changes = await context.ledger_client.changes([ledger for _, ledger in some])
-            for (maintainer, ledger), changed in zip(some, changes, strict=True):
-                if not maintainer.is_written(ledger, changed):
-                    self._wake(maintainer.path.key)
+            written = [maintainer.written(ledger) for maintainer, ledger in some]
+            for place in await context.ledger_client.not_as_written([ledger for _, ledger in some], written):
+                self._wake(some[place][0].path.key)
+        if len(self.members) > 1:
+            # Another instance may not have got to tell of a dead-letter queue.
+            for name in await context.pool.run(context.topics.names):
+                parsed = parse_topic(name)
+                if parsed is not None and parsed[0] == self._settings.namespace:
+                    self._look_whether_ours(parsed[1].key, parsed[1].name.lower())
 
     # Tending it.
 
@@ -355,7 +468,7 @@ class Upkeep:
         if not found and self._maintainers.get(key) is maintainer:
             # Another one takes its place if there is an entity of that name.
             self._leave(key)
-            self._retake = True
+            self._retake.add(maintainer.path.name.lower())
         self._wake(key, max(_SPACING, maintainer.next_at - time.monotonic()))
 
     def _forward(self, context: ClientContext, maintainer: EntityMaintainer) -> None:

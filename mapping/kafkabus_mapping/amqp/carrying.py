@@ -10,16 +10,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import UUID
 
+from kafkabus_mapping.amqp.decimals import bits_of, check_decimal
 from kafkabus_mapping.amqp.types import (
     DEEPEST,
     Array,
     Byte,
     Char,
-    Decimal,
+    DecimalBits,
     Described,
     Float,
     Int,
@@ -36,6 +38,8 @@ from kafkabus_mapping.properties import encode_value
 
 TIMESPAN: Final = Symbol("com.microsoft:timespan")
 """Descriptor of a duration, in ticks of 100 ns, as Microsoft's SDKs send them."""
+DATETIME_OFFSET: Final = Symbol("com.microsoft:datetime-offset")
+"""Descriptor of a moment, in ticks of 100 ns since the year 1 in UTC, as Microsoft's SDK for .NET sends a DateTimeOffset."""
 LARGEST_LONG: Final = (1 << 63) - 1
 LARGEST_ULONG: Final = (1 << 64) - 1
 LARGEST_UINT: Final = (1 << 32) - 1
@@ -50,17 +54,17 @@ _ASCII: Final = "".join(map(chr, range(128)))
 _AS_THEY_ARE: Final = frozenset(
     {
         *(type(None), bool, str, bytes, float, UUID, datetime, Array, Described),
-        *(UByte, UShort, UInt, ULong, Byte, Short, Int, Float, Symbol, Char, Milliseconds, Decimal),
+        *(UByte, UShort, UInt, ULong, Byte, Short, Int, Float, Symbol, Char, Milliseconds, DecimalBits),
     }
 )
 """Types that AMQP has as well."""
 
 
-def amqp_value(value: Any) -> Any:
-    """Return a value in a type that AMQP has: durations as ``TIMESPAN``, large numbers as ``ULong``.
+def amqp_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
+    """Return a value in a type that AMQP has: durations as ``TIMESPAN``, large numbers as ``ULong``, decimals as bits.
 
     Raises:
-        ValueError: A number has more than 64 bits, or a duration is longer than AMQP's.
+        ValueError: An integer has more than 64 bits, a decimal more than 34 digits, or a duration is longer than AMQP's.
     """
     kind = type(value)
     if kind in _AS_THEY_ARE:
@@ -69,6 +73,8 @@ def amqp_value(value: Any) -> Any:
         return value if _SMALLEST_LONG <= value <= LARGEST_LONG else _large(value)
     if isinstance(value, timedelta):
         return _timespan(value)
+    if isinstance(value, Decimal):
+        return bits_of(value)
     if isinstance(value, (list, tuple)):
         return [amqp_value(item) for item in value]
     if isinstance(value, Mapping):
@@ -111,7 +117,7 @@ def check_value(name: str, value: Any) -> None:
 
 
 def check_properties(properties: Mapping[str | bytes, Any]) -> None:
-    """Check that AMQP can carry the numbers and durations among application properties; other types cannot be wrong.
+    """Check that AMQP can carry numbers and durations among application properties; other types cannot be wrong.
 
     Raises:
         ValueError: It cannot.
@@ -119,6 +125,8 @@ def check_properties(properties: Mapping[str | bytes, Any]) -> None:
     for name, value in properties.items():
         if isinstance(value, (int, timedelta)):
             check_value(f"application property {name!r}", int(value) if isinstance(value, int) else value)
+        elif isinstance(value, Decimal):
+            check_decimal(f"application property {name!r}", value)
 
 
 # Fields of the header and of the properties.
@@ -151,7 +159,7 @@ def _symbol(name: str, value: Any) -> Symbol:
 
 
 def _binary(name: str, value: Any) -> bytes:
-    if not isinstance(value, (bytes, str)) or isinstance(value, Decimal):
+    if not isinstance(value, (bytes, str)) or isinstance(value, DecimalBits):
         raise TypeError(f"{name} is {type(value).__name__}: use bytes or text")
     return value.encode() if isinstance(value, str) else value
 
@@ -241,17 +249,20 @@ def check_annotations(part: str, annotations: Mapping[Any, Any]) -> None:
 # Substitutes for values that AMQP cannot carry.
 
 
-def nearest_value(value: Any, depth: int = 0) -> Any:
+def nearest_value(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - a case each
     """Return the nearest value that AMQP can carry; one that it can carry as it is.
 
-    A number beyond 64 bits becomes text, and a duration longer than AMQP's the longest one. A value of one of AMQP's types that
-    the type does not have becomes the number, text or bytes that it is; values that are nested too deep become JSON as text.
+    An integer beyond 64 bits or a decimal beyond 34 digits becomes text, and a duration longer than AMQP's the longest one. A
+    value of an AMQP type that the type does not have becomes the number, text or bytes that it is; values that are nested
+    too deep become JSON as text.
     """
     if depth > _DEEP:
         return _as_text(value)
     if isinstance(value, timedelta):
         ticks = value // _MICROSECOND * _TICKS
         return Described(TIMESPAN, min(max(ticks, _SMALLEST_LONG), LARGEST_LONG))
+    if isinstance(value, Decimal):
+        return _nearest_decimal(value)
     if type(value) is Described:
         return Described(*(nearest_value(part, depth + 1) for part in value))
     if isinstance(value, (list, tuple)):
@@ -260,6 +271,13 @@ def nearest_value(value: Any, depth: int = 0) -> Any:
         items = [(nearest_value(key, depth + 1), nearest_value(item, depth + 1)) for key, item in value.items()]
         return {_hashable(key): item for key, item in items}
     return value if _fits(value) else _nearest_scalar(value)
+
+
+def _nearest_decimal(value: Decimal) -> DecimalBits | str:
+    try:
+        return bits_of(value)
+    except ValueError:
+        return str(value)
 
 
 def _fits(value: Any) -> bool:

@@ -88,7 +88,7 @@ class Milliseconds(int):
     """A ``timestamp`` outside of the years that ``datetime`` supports, as milliseconds since 1970."""
 
 
-class Decimal(bytes):
+class DecimalBits(bytes):
     """A decimal number of 32, 64 or 128 bits, as its 4, 8 or 16 encoded bytes."""
 
 
@@ -308,13 +308,13 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
     0x71: _number(_I32, Int),
     0x72: _number(_F32, Float),
     0x73: _Reader.char,
-    0x74: lambda reader: Decimal(reader.bytes(4)),
+    0x74: lambda reader: DecimalBits(reader.bytes(4)),
     0x80: _number(_U64, ULong),
     0x81: _number(_I64),
     0x82: _number(_F64),
     0x83: _Reader.timestamp,
-    0x84: lambda reader: Decimal(reader.bytes(8)),
-    0x94: lambda reader: Decimal(reader.bytes(16)),
+    0x84: lambda reader: DecimalBits(reader.bytes(8)),
+    0x94: lambda reader: DecimalBits(reader.bytes(16)),
     0x98: lambda reader: uuid.UUID(bytes=reader.bytes(16)),
     0xA0: _sized(_U8, _Reader.bytes),
     0xA1: _sized(_U8, _Reader.text),
@@ -536,7 +536,7 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     Symbol: _encode_symbol,
     Char: lambda value: b"\x73" + _U32.pack(ord(value)),
     Milliseconds: _fixed(0x83, _I64),
-    Decimal: lambda value: {4: b"\x74", 8: b"\x84", 16: b"\x94"}[len(value)] + value,
+    DecimalBits: lambda value: {4: b"\x74", 8: b"\x84", 16: b"\x94"}[len(value)] + value,
     bytearray: lambda value: _variable(0xA0, bytes(value)),
 }
 """Functions that encode a value, by its type."""

@@ -5,6 +5,10 @@ becomes a float, ``=`` and ``<>`` take two values of one kind, ``<`` and the lik
 operands are an error of the message's evaluation, not of the filter: another message may have other values. For every operator
 a missing or NULL operand makes the result unknown. AND does not evaluate operands behind a false one, nor OR those behind a
 true one, so these cannot cause errors.
+
+A number beside a decimal becomes a decimal: an integer exactly, a float as its shortest text has it, so that 0.1 is 0.1. The
+results of decimals are exact, or an error: they have 34 digits at the most, like AMQP's decimals. A time minus a time is a
+duration.
 """
 
 from __future__ import annotations
@@ -13,12 +17,15 @@ import math
 import operator
 import uuid
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from functools import cached_property, lru_cache
 from typing import Any
 
 from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.filters.decimals import compute_decimals, to_decimal
 from kafkabus_mapping.filters.nodes import (
     SYSTEM_PROPERTIES,
     TEXT_PROPERTIES,
@@ -41,7 +48,7 @@ from kafkabus_mapping.filters.nodes import (
     Some,
     Value,
 )
-from kafkabus_mapping.filters.parse import INT64, LONGEST, LONGEST_TEXT, is_character
+from kafkabus_mapping.filters.parse import INT64, INTEGERS, LONGEST, LONGEST_TEXT, is_character
 from kafkabus_mapping.filters.segments import Segment
 
 
@@ -69,15 +76,28 @@ class Subject:
 
     @cached_property
     def user(self) -> dict[str, Value]:
-        """The application properties by their lower-case names; if names differ only by case, the last one counts."""
-        properties = self.envelope.application_properties or {}
-        return {lower_name(key): value for key, value in properties.items()}
+        """The application properties by their lower-case names; if names differ only by case, the last one counts.
+
+        Headers of other producers are texts if they are UTF-8.
+        """
+        properties, foreign = self.envelope.application_properties or {}, self.envelope.foreign
+        if foreign is None:
+            return {lower_name(key): value for key, value in properties.items()}
+        return {lower_name(key): _text_of(value) if key in foreign else value for key, value in properties.items()}
 
     @property
     def lives(self) -> timedelta | None:
         """The message's time to live; None means for ever."""
         lives = [one for one in (self.envelope.time_to_live, self.time_to_live) if one is not None]
         return min(lives, default=None)
+
+
+def _text_of(value: Value) -> Value:
+    """Return bytes that are UTF-8 as text, and other values as they are."""
+    if isinstance(value, bytes):
+        with suppress(UnicodeDecodeError):
+            return value.decode()
+    return value
 
 
 def lower_name(key: str | bytes) -> str:
@@ -297,6 +317,7 @@ _KINDS: Mapping[type, str] = {
     uuid.UUID: "a UUID",
     datetime: "a time",
     timedelta: "a duration",
+    Decimal: "a decimal",
 }
 
 
@@ -306,13 +327,15 @@ def kind_of(value: Value) -> str:
 
 
 def _numbers(left: Any, right: Any) -> tuple[Any, Any] | None:
-    """Return two numbers, both as floats if one of them is a float; return None if they are not both numbers."""
+    """Return two numbers, both as decimals or floats if one of them is one; return None if they are not both numbers."""
     kinds = {type(left), type(right)}
-    if not kinds <= {int, float}:
+    if not kinds <= {int, float, Decimal}:
         return None
-    for one in (left, right):
-        if type(one) is int and one not in INT64:
-            raise FilterEvaluationError(f"{one} is no 64-bit integer")
+    for number in (left, right):
+        if type(number) is int and number not in INTEGERS:
+            raise FilterEvaluationError(f"{number} has more than 64 bits")
+    if Decimal in kinds:
+        return to_decimal(left), to_decimal(right)
     return (left, right) if kinds == {int} else (float(left), float(right))
 
 
@@ -328,7 +351,7 @@ def _comparer(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Valu
             return None
         numbers = _numbers(left, right)
         if numbers is not None:
-            return function(*numbers)
+            return sign == "<>" if _has_nan(*numbers) else function(*numbers)
         if type(left) is type(right) and isinstance(left, kinds):
             return function(left, right)
         raise FilterEvaluationError(f"{sign} does not take {kind_of(left)} and {kind_of(right)}")
@@ -359,9 +382,15 @@ def system_value(name: str) -> Evaluated:
     return _SYSTEM[name]
 
 
-def _in_range(value: int | float) -> int | float:
-    if isinstance(value, int) and value not in INT64:
-        raise FilterEvaluationError("the result is no 64-bit integer")
+def _has_nan(left: Any, right: Any) -> bool:
+    """Return whether one of two numbers is none: decimals do not compare with that."""
+    return bool(left != left or right != right)  # noqa: PLR0124 - only NaN differs from itself
+
+
+def _in_range(value: int | float, *operands: int | float) -> int | float:
+    """Return a result that is no integer of more than 64 bits; without operands of 64 bits without a sign, it has one."""
+    if isinstance(value, int) and value not in (INT64 if all(operand in INT64 for operand in operands) else INTEGERS):
+        raise FilterEvaluationError("the result has more than 64 bits")
     return value
 
 
@@ -371,7 +400,11 @@ def _signed(value: Value, negative: bool) -> Value:
     numbers = _numbers(value, value)
     if numbers is None:
         raise FilterEvaluationError(f"a sign does not go with {kind_of(value)}")
-    return _in_range(-numbers[0]) if negative else numbers[0]
+    number: int | float | Decimal = numbers[0]
+    if not negative:
+        return number
+    # Decimal's own minus rounds.
+    return number.copy_negate() if isinstance(number, Decimal) else _in_range(-number, number)
 
 
 def _computer(sign: str, function: Callable[[Any, Any], Any]) -> Callable[[Value, Value], Value]:
@@ -380,12 +413,24 @@ def _computer(sign: str, function: Callable[[Any, Any], Any]) -> Callable[[Value
             return None
         numbers = _numbers(left, right)
         if numbers is not None:
-            return _in_range(function(*numbers))
+            if isinstance(numbers[0], Decimal):
+                return _of_decimals(sign, *numbers)
+            result: int | float = function(*numbers)
+            return _in_range(result, *numbers)
+        if sign == "-" and isinstance(left, datetime) and isinstance(right, datetime):
+            return left - right
         if sign == "+" and isinstance(left, str) and isinstance(right, str):
             return _together(left, right)
         raise FilterEvaluationError(f"{sign} does not take {kind_of(left)} and {kind_of(right)}")
 
     return compute
+
+
+def _of_decimals(sign: str, left: Decimal, right: Decimal) -> Decimal:
+    try:
+        return compute_decimals(sign, left, right)
+    except ArithmeticError as error:
+        raise FilterEvaluationError(f"{left} {sign} {right}: {error}") from error
 
 
 def _together(left: str, right: str) -> str:

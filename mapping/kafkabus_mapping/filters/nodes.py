@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from decimal import Decimal
 from uuid import UUID
 
-Value = str | bytes | int | float | bool | UUID | datetime | timedelta | None
+Value = str | bytes | int | float | bool | UUID | datetime | timedelta | Decimal | None
 """The types of an expression's value. None stands for NULL and for a missing property; operators treat both as unknown."""
 
 

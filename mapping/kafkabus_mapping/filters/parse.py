@@ -51,7 +51,9 @@ DEEPEST = 50
 LOOKUP_DEPTH = 3
 """The levels that ``property(…)`` counts as, because its Spark expression is deeper than those of other nodes."""
 INT64 = range(-(1 << 63), 1 << 63)
-"""The range of integers in filters and actions."""
+"""The range of results of integers of 64 bits with a sign."""
+INTEGERS = range(-(1 << 63), 1 << 64)
+"""The range of integers in filters and actions: those of 64 bits, with and without a sign."""
 
 _NAMES = {
     "COMPARISON": "a comparison",
@@ -176,9 +178,9 @@ def _check(text: str, root: object) -> None:
         elif is_dataclass(node):
             below = depth + (LOOKUP_DEPTH if isinstance(node, Lookup) else 1)
             left += [(getattr(node, one.name), below) for one in fields(node)]
-        elif type(node) is int and node not in INT64:
+        elif type(node) is int and node not in INTEGERS:
             place = _place_of(text, max(0, text.find(str(abs(node)))))
-            raise FilterSyntaxError(f"{node} is no 64-bit integer", *place)
+            raise FilterSyntaxError(f"{node} has more than 64 bits", *place)
 
 
 def _unquoted(token: Token) -> str:
@@ -292,9 +294,10 @@ class _Builder(Transformer[Token, Any]):
         return Property(name.lower(), written=name)
 
     def scoped(self, scope: Token, name: str) -> Property:
-        if scope.lower() == "user":
+        named = (scope if scope.type == "REGULAR" else _unquoted(scope)).lower()
+        if named == "user":
             return Property(name.lower(), written=name)
-        if scope.lower() == "sys":
+        if named == "sys":
             return _system(name, scope)
         raise _complain(scope, f"{scope}.{name}: a property's scope is sys or user")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
@@ -133,6 +134,21 @@ class RuleDescription(_Part):
     filter: FilterDescription = TrueFilterDescription()
     action: SqlActionDescription | None = None
     created_at: datetime
+
+
+def has_decimals(rule: RuleDescription) -> bool:
+    """Return whether a value of a rule's filter or action is a decimal, which the first format cannot store."""
+    values: list[Any] = []
+    match rule.filter:
+        case SqlFilterDescription():
+            values += rule.filter.parameters.values()
+        case CorrelationFilterDescription():
+            values += rule.filter.properties.values()
+        case _:
+            pass
+    if rule.action is not None:
+        values += rule.action.parameters.values()
+    return any(isinstance(value, Decimal) for value in values)
 
 
 SYSTEM_OF = {

@@ -23,8 +23,7 @@ var checks = map[string]check{
 	"receive-and-delete":   receiveAndDelete,
 	"abandon":              abandon,
 	"abandon-properties":   abandonProperties,
-	"abandon-refused":      abandonRefused,
-	"defer-refused":        deferRefused,
+	"defer-properties":     deferProperties,
 	"max-delivery-count":   maxDeliveryCount,
 	"defer":                deferMessage,
 	"dead-letter":          deadLetter,
@@ -230,23 +229,24 @@ func abandonProperties(b *bench) {
 	b.complete(receiver, got)
 }
 
-// abandonRefused fails if a change that the gateway does not make looks as if it did.
-func abandonRefused(b *bench) {
-	b.send(message("one"))
-	receiver := b.receiver(nil)
-	err := receiver.AbandonMessage(b.ctx, b.receiveOne(receiver), &azservicebus.AbandonMessageOptions{
-		PropertiesToModify: map[string]any{"colour": "blue"},
+func deferProperties(b *bench) {
+	b.send(&azservicebus.Message{
+		Body: []byte("one"), ApplicationProperties: map[string]any{"colour": "red", "size": int64(5)},
 	})
-	want(err != nil, "AbandonMessage returned no error, and nothing was done")
-}
-
-func deferRefused(b *bench) {
-	b.send(message("one"))
 	receiver := b.receiver(nil)
-	err := receiver.DeferMessage(b.ctx, b.receiveOne(receiver), &azservicebus.DeferMessageOptions{
+	got := b.receiveOne(receiver)
+	number := []int64{*got.SequenceNumber}
+	must(receiver.DeferMessage(b.ctx, got, &azservicebus.DeferMessageOptions{
 		PropertiesToModify: map[string]any{"colour": "blue"},
-	})
-	want(err != nil, "DeferMessage returned no error, and nothing was done")
+	}))
+	deferred := get(receiver.ReceiveDeferredMessages(b.ctx, number, nil))
+	must(receiver.AbandonMessage(b.ctx, deferred[0], &azservicebus.AbandonMessageOptions{
+		PropertiesToModify: map[string]any{"more": "text"},
+	}))
+	deferred = get(receiver.ReceiveDeferredMessages(b.ctx, number, nil))
+	wanted := map[string]any{"colour": "blue", "more": "text", "size": int64(5)}
+	same(deferred[0].ApplicationProperties, wanted, "application properties")
+	b.complete(receiver, deferred...)
 }
 
 func maxDeliveryCount(b *bench) {

@@ -24,7 +24,7 @@ from kafkabus.exceptions import (
     MessagingEntityNotFoundError,
 )
 from kafkabus.management import AccessRights, AuthorizationRule, EntityStatus
-from tests.contract.aio.conftest import Advance, MakeQueue
+from tests.contract.aio.conftest import Advance, MakeQueue, MakeTopic
 from tests.contract.aio.receiving import take
 
 
@@ -211,6 +211,28 @@ async def test_settings_out_of_bounds_are_refused(
         await administration.get_queue("refused")
 
 
+async def test_a_name_that_may_be_meant_is_proposed(
+    administration: ServiceBusAdministrationClient, make_queue: MakeQueue, make_topic: MakeTopic
+) -> None:
+    """Also one of another kind. To read, change or delete nothing is no reason to create something."""
+    queue, topic = await make_queue(), await make_topic("sport")
+    for ask in (
+        administration.get_queue,
+        administration.delete_queue,
+        administration.get_queue_runtime_properties,
+    ):
+        with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean queue '{queue}'\\?$"):
+            await ask(f"{queue}x")
+        with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean topic '{topic}'\\?$"):
+            await ask(topic)
+        with pytest.raises(
+            MessagingEntityNotFoundError, match=r"there is no queue 'zzzzzzzzzzz' .*: list_queues shows what"
+        ):
+            await ask("zzzzzzzzzzz")
+    with pytest.raises(MessagingEntityNotFoundError, match=f"did you mean subscription 'sport' of topic '{topic}'\\?$"):
+        await administration.get_subscription(topic, "sprt")
+
+
 @pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", "a b", "ä", "x" * 261])
 async def test_bad_names_are_refused(administration: ServiceBusAdministrationClient, name: str) -> None:
     """The name is refused before anything is created."""
@@ -334,8 +356,10 @@ async def test_names_that_are_none_are_refused(administration: ServiceBusAdminis
             with pytest.raises(HttpResponseError, match="name") as refused:
                 await call(name)
             assert {InvalidOperationError, ValueError} <= set(type(refused.value).__mro__)
-        with pytest.raises(TypeError, match="NoneType"):
-            await call(None)
+        for no_text in (None, 5, Exception("test")):
+            with pytest.raises(HttpResponseError, match=type(no_text).__name__) as refused:
+                await call(no_text)
+            assert {InvalidOperationError, TypeError} <= set(type(refused.value).__mro__)
     with pytest.raises(HttpResponseError):
         await administration.get_queue("there-is-none")
 

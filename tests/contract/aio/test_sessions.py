@@ -48,6 +48,18 @@ async def queue(make_queue: MakeQueue) -> str:
     return await make_queue(requires_session=True)
 
 
+async def test_receive_and_delete_ends_with_the_lock(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """A receiver that waits for as long as the lock lasts, here a second, has nothing to settle, and lost nothing."""
+    queue = await make_queue(requires_session=True, lock_duration=timedelta(seconds=1))
+    await send(client, queue, "a", count=3)
+    async with client.get_queue_receiver(
+        queue, session_id="a", receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE, max_wait_time=1
+    ) as receiver:
+        assert [str(message) async for message in receiver] == ["a0", "a1", "a2"]
+        with pytest.raises(SessionLockLostError):
+            await receiver.receive_messages(max_wait_time=0.1)
+
+
 async def send(client: ServiceBusClient, queue: str, *sessions: str, count: int = 1, start: int = 0) -> None:
     """Send numbered messages to sessions, one after the other in turn."""
     async with client.get_queue_sender(queue) as sender:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -163,6 +164,44 @@ async def test_rules_say_which_messages_a_subscription_gets(
     assert [str(message) for message in await all_of(client, topic, "red", 2)] == ["red 9", "red 1"]
     assert [str(message) for message in await all_of(client, topic, "cheap", 2)] == ["red 1", "blue 2"]
     assert await all_of(client, topic, "none", 0) == []
+
+
+async def test_rules_compare_and_count_decimals(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """With other numbers, and exactly: three dimes are 0.3."""
+    topic = await make_topic("dear", "equal", "sum", partitioned=False)
+    rules: dict[str, tuple[Any, Any]] = {
+        "dear": (SqlRuleFilter("amount > 12 AND amount < @most", parameters={"@most": Decimal("12.6")}), None),
+        "equal": (CorrelationRuleFilter(properties={"amount": Decimal("12.5")}), None),
+        "sum": (SqlRuleFilter("amount + amount + amount = 0.3"), SqlRuleAction("SET amount = amount * 3 - 0.05")),
+    }
+    for subscription, (filter_, action) in rules.items():
+        await administration.create_rule(topic, subscription, "mine", filter=filter_, action=action)
+        await administration.delete_rule(topic, subscription, "$Default")
+    stored = await administration.get_rule(topic, "dear", "mine")
+    assert isinstance(stored.filter, SqlRuleFilter)
+    assert stored.filter.parameters == {"@most": Decimal("12.6")}
+    for amount in (Decimal("12.50"), Decimal("0.1"), Decimal(12), 12.5):
+        await send(client, topic, ServiceBusMessage(str(amount), application_properties={"amount": amount}))
+    assert [str(message) for message in await all_of(client, topic, "dear", 2)] == ["12.50", "12.5"]
+    assert [str(message) for message in await all_of(client, topic, "equal", 2)] == ["12.50", "12.5"]
+    (changed,) = await all_of(client, topic, "sum", 1)
+    assert (changed.application_properties or {})[b"amount"] == Decimal("0.25")
+
+
+async def test_a_duration_between_times_is_compared(
+    client: ServiceBusClient, administration: ServiceBusAdministrationClient, make_topic: MakeTopic
+) -> None:
+    """Microsoft's documentation subtracts times so."""
+    topic = await make_topic("late", partitioned=False)
+    late = SqlRuleFilter("sys.EnqueuedTimeUtc - due > @grace", parameters={"@grace": timedelta(minutes=5)})
+    await administration.create_rule(topic, "late", "late", filter=late)
+    await administration.delete_rule(topic, "late", "$Default")
+    now = datetime.now(timezone.utc)
+    for name, due in (("early", now + timedelta(hours=1)), ("late", now - timedelta(hours=1))):
+        await send(client, topic, ServiceBusMessage(name, application_properties={"due": due}))
+    assert [str(message) for message in await all_of(client, topic, "late", 1)] == ["late"]
 
 
 async def test_a_rule_counts_from_when_it_was_made(

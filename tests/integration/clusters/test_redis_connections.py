@@ -16,7 +16,7 @@ from kafkabus.exceptions import ServiceBusCommunicationError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts
 from tests.certificates import Authority
-from tests.redis_server import at_once, program_with_tls, serving_tls
+from tests.redis_server import program_with_tls, serving_tls
 from tests.servers import scratch_folder
 
 
@@ -82,7 +82,7 @@ def test_certificates_on_both_sides(guarded: Guarded, untended: str, tmp_path: P
 
 def test_an_unknown_authority_is_told(guarded: Guarded, untended: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The error has the reason that TLS gives."""
-    monkeypatch.setattr("kafkabus._sync.redis.connection.stop_after_delay", at_once)
+    monkeypatch.setattr("kafkabus._sync.redis.connection.REACHED_WITHIN", 0.0)
     string = format_connection_string(parse_parts(untended) | {"Redis": guarded.url()})
     with ServiceBusAdministrationClient.from_connection_string(string) as administration:
         with pytest.raises(ServiceBusCommunicationError, match=r"cannot be reached .*certificate verify failed"):

@@ -29,7 +29,7 @@ from tests.effort import SEED
 from tests.faults.failover import watched_servers
 from tests.faults.kill import run
 from tests.integration.clusters.findings import redis_findings
-from tests.redis_server import Server, Watched, at_once, sentinel, watched
+from tests.redis_server import Server, Watched, sentinel, watched
 from tests.servers import scratch_folder
 from tests.upkeep import upkeep
 
@@ -157,7 +157,7 @@ def test_a_service_that_no_sentinel_knows_is_told(
     elsewhere: str, sentinels: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names it, and the Sentinels."""
-    monkeypatch.setattr("kafkabus._sync.redis.connection.stop_after_delay", at_once)
+    monkeypatch.setattr("kafkabus._sync.redis.connection.REACHED_WITHIN", 0.0)
     unknown = elsewhere.replace("/ledgers/", "/unknown/")
     with ServiceBusAdministrationClient.from_connection_string(unknown) as administration:
         with pytest.raises(ServiceBusCommunicationError, match=r"redis\+sentinel://.*No master found for 'unknown'"):

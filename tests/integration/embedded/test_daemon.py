@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +40,7 @@ from tests.integration.embedded.serving import (
 from tests.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PATIENCE_S = 60.0
 _UP = (
@@ -174,7 +175,10 @@ def test_a_gateway_without_policies_names_what_is_open() -> None:
 
 
 def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
-    """They are told its address, and Redis and the gateway listen for them; it takes a start of its own."""
+    """They are told its address, and Redis and the gateway listen for them; it takes a start of its own.
+
+    Another gateway on its port is told of this one. One that fails takes ten seconds to be well again.
+    """
     kafka, redis, amqp, http = free_ports(4)
     # The addresses from 127.0.0.2 on are this machine's as well, and are not those that it listens on otherwise.
     exposure = Exposure.parse([f"{kafka}=127.0.0.2"], redis)
@@ -196,8 +200,56 @@ def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
         assert redis_call(parse_settings(elsewhere).redis_url.reveal(), "PING") == b"+PONG"
         with pytest.raises(EmbeddedRuntimeError, match=f"runs with --listener={kafka}=127.0.0.2:{kafka} --redis-port"):
             up(tmp_path)
+        _check_gateway_beside(running, amqp, http)
+        _check_failing_gateway(tmp_path, amqp)
     finally:
         down(tmp_path)
+
+
+def _check_gateway_beside(running: RunningNamespace, amqp: int, http: int) -> None:
+    """Check that another gateway is told which one has its port."""
+    command = [sys.executable, "-m", "kafkabus.cli", "-c", running.connection_string, "gateway", "--http-port"]
+    for workers in ("1", "2"):
+        ended = subprocess.run(
+            [*command, str(http), "--workers", workers], capture_output=True, text=True, timeout=PATIENCE_S, check=False
+        )
+        assert (ended.returncode, ended.stdout) == (1, "")
+        assert (
+            f"port {http} is that of the gateway that 'kafkabus up' runs, with its data in {running.data}"
+            in ended.stderr
+        )
+        assert running.amqp in ended.stderr
+
+
+def _check_failing_gateway(data: Path, amqp: int) -> None:
+    """Check that a gateway that cannot listen is named, with its words, and not any more once it can."""
+    (gateway,) = (one for one in psutil.process_iter(["cmdline"]) if _is_gateway(one, data))
+    gateway.kill()
+    deadline = time.monotonic() + PATIENCE_S
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        while True:
+            try:
+                other.bind(("", amqp))
+                other.listen()
+                break
+            except OSError:
+                assert time.monotonic() < deadline
+        wait_until(lambda: "gateway" in _failing(data), "it is known to fail")
+        assert "cannot listen there" in _failing(data)["gateway"]
+    wait_until(lambda: not _failing(data), "it is well")
+
+
+def _is_gateway(process: psutil.Process, data: Path) -> bool:
+    words = process.info["cmdline"] or []
+    with suppress(psutil.Error):
+        return words[-2:] == ["-m", "kafkabus.gateway"] and process.cwd() == str(data)
+    return False
+
+
+def _failing(data: Path) -> Mapping[str, str]:
+    now = status(data)
+    return {} if now is None else now.failing
 
 
 @pytest.mark.faults

@@ -13,6 +13,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.receiving import message_reader
 from kafkabus.embedded import EmbeddedRuntime, RunningNamespace
+from kafkabus.management import ServiceBusAdministrationClient
 from tests.queues import crowd, delete_new_queues, new_queue
 from tests.servers import scratch_folder
 
@@ -25,6 +26,13 @@ def queues_are_deleted() -> Iterator[None]:
     """Leave no queue to upkeep that ``new_queue`` made."""
     yield
     delete_new_queues()
+
+
+@pytest.fixture
+def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
+    """An administration client of a namespace without upkeep."""
+    with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")

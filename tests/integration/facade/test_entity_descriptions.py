@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import uuid
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 import redis
 
-from kafkabus._ledger.keys import descriptions_key
+from kafkabus._ledger.keys import description_index_key, descriptions_key
 from kafkabus._sync.redis.connection import NOTHING, Described, DescriptionCache, RedisConnection
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
@@ -127,3 +128,69 @@ def test_a_queue_is_known_that_comes_while_redis_is_emptied_and_another_client_r
         before_all_is_kept(monkeypatch, create_and_lose_all)
         list(administration.list_queues())
         assert administration.get_queue(name).name == name
+
+
+def described(name: str) -> str:
+    """Return as much of a description as the index goes by; a setting's text is not mistaken for another setting."""
+    values = {"enable_partitioning": name.endswith("p"), "user_metadata": '"enable_partitioning":true'}
+    return json.dumps(values, separators=(",", ":"))
+
+
+def test_the_index_is_that_of_the_descriptions(cache: DescriptionCache, runtime: RunningNamespace) -> None:
+    """Also if clients of versions that know no index write, and if Redis loses some of it."""
+    dice = random.Random(7)
+    names = ["a", "ap", "b", "t", "tp", *(f"{topic}/subscriptions/{n}" for topic in ("t", "tp") for n in "xyp")]
+    key, index = descriptions_key(cache._namespace), description_index_key(cache._namespace)
+    cache.life()
+    with redis.Redis.from_url(runtime.redis_url) as store:
+        for offset in range(300):
+            name, is_there = dice.choice(names), dice.random() < 0.6
+            text = described(name) if is_there else None
+            kind = dice.choice(["write", "late", "load", "old", "lost", "emptied"])
+            if kind == "write":
+                cache.keep({name: Described(offset, text)})
+            elif kind == "late":
+                cache.keep({name: Described(offset // 2, text)})
+            elif kind == "load":
+                every = {one: Described(offset, described(one)) for one in names if dice.random() < 0.6}
+                cache.keep(every, all_of=cache.life(), upto=offset + 1)
+            elif kind == "old" and is_there:
+                store.hset(key, name, f"{offset} {text}")
+            elif kind == "old":
+                store.hdel(key, name)
+            elif kind == "lost":
+                store.delete(index)
+            else:
+                cache.empty()
+                cache.life()
+            upto, every_text = cache.all()
+            found = cache.find(dice.choice(["", "t/subscriptions/", "tp/s", "a"]))
+            others = [one for one in every_text if "/" not in one]
+            assert (found.upto, found.entities) == (upto, len(others))
+            assert found.partitioned == sum(one.endswith("p") for one in others)
+            for beginning in ("t/subscriptions/", "tp/subscriptions/", "a"):
+                wanted = sorted(one for one in every_text if one.startswith(beginning))
+                assert cache.find(beginning).texts == [every_text[one] for one in wanted]
+
+
+def test_reservations_count_for_those_that_come_later(cache: DescriptionCache) -> None:
+    """Until they are given back, or the entity is there."""
+    cache.keep({"a": Described(0, described("a"))}, all_of=cache.life(), upto=1)
+
+    def room(name: str, creation: str = "one", *, partitioned: bool = False) -> tuple[int, int]:
+        found = cache.reserve(name, creation, partitioned=partitioned, seconds=60)
+        assert found.upto >= 1
+        return found.entities, found.partitioned
+
+    assert room("first") == (1, 0)
+    assert room("first", "other") == (1, 0)
+    assert room("secondp", partitioned=True) == (2, 0)
+    assert room("third") == (3, 1)
+    cache.reserve("first", "other", partitioned=False, seconds=0)
+    assert room("third") == (3, 1)
+    cache.keep({"first": Described(1, described("first"))})
+    assert room("first") == (1, 0)
+    assert room("third") == (3, 1)
+    cache.reserve("secondp", "one", partitioned=True, seconds=0)
+    assert room("third") == (2, 0)
+    assert room("fourth") == (3, 0)

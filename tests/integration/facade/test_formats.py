@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,17 @@ import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._ledger.keys import upkeep_key
+from kafkabus._ledger.keys import clients_key, upkeep_key
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.entities import catalog
+from kafkabus._sync.entities import catalog, format_upgrade
+from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
+from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.embedded import RunningNamespace
-from kafkabus.exceptions import NamespaceFormatError
-from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import InvalidOperationError, NamespaceFormatError
+from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus.upkeep.service import Upkeep
-from kafkabus_mapping.formats import READABLE
+from kafkabus_mapping.entities import EntityDescription
+from kafkabus_mapping.formats import LATEST, READABLE
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.contract.receiving import receive_all
@@ -77,6 +82,164 @@ def test_clients_of_two_versions_share_a_queue(runtime: RunningNamespace, untend
 
 
 @pytest.fixture
+def earlier(untended: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A namespace that an earlier version stored in the first format, and that may be upgraded within a moment."""
+    monkeypatch.setattr(format_upgrade, "SEEN_WITHIN", 0.1)
+    put(golden("format-1"), untended, redis=True)
+    return untended
+
+
+def test_a_new_namespace_has_the_latest_format(
+    administration: ServiceBusAdministrationClient, context: ClientContext
+) -> None:
+    """The first entity makes it."""
+    administration.create_queue("orders")
+    assert administration.get_namespace_properties().format == LATEST
+    assert administration.upgrade_namespace().format == LATEST
+    assert context.descriptions.namespace() == context.catalog.namespace()
+
+
+def test_a_namespace_is_upgraded(
+    earlier: str, administration: ServiceBusAdministrationClient, context: ClientContext
+) -> None:
+    """Every message stays in its state; what the earlier version does not read is written afterwards only."""
+    stored = golden("format-1")
+    assert administration.get_namespace_properties().format == 1
+    written: list[tuple[int, int]] = []
+
+    def look(_: float) -> None:
+        known = context.descriptions.namespace()
+        assert known is not None
+        written.append((known.format, context.descriptions.written_format))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(format_upgrade, "sleep", look)
+        assert administration.upgrade_namespace().format == LATEST
+    assert written == [(LATEST, 1)]
+    context.descriptions.catch_up()
+    assert context.descriptions.written_format == LATEST
+    check(earlier, stored["numbers"])
+
+
+def test_what_needs_the_latest_format_waits_for_the_upgrade(
+    earlier: str, administration: ServiceBusAdministrationClient
+) -> None:
+    """It is refused by one error before anything is sent; data sections are joined, as before. Then it works."""
+    sections = AmqpAnnotatedMessage(data_body=[b"aa", b"b"])
+    dear = SqlRuleFilter("amount > @least", parameters={"@least": Decimal(10)})
+    priced = ServiceBusMessage("x", application_properties={"amount": Decimal("12.50")})
+    with (
+        ServiceBusClient.from_connection_string(earlier) as client,
+        client.get_queue_sender("accounts") as sender,
+        client.get_queue_receiver("accounts") as receiver,
+    ):
+        refusal = "needs format 2, and namespace '.*' is stored in an earlier one: .* run 'kafkabus namespace upgrade'"
+        with pytest.raises(NamespaceFormatError, match=f"^a decimal among the application properties {refusal}$"):
+            sender.send_messages(priced)
+        with pytest.raises(NamespaceFormatError, match=f"^a decimal in rule 'dear' {refusal}$"):
+            administration.create_rule("news", "all", "dear", filter=dear)
+        sender.send_messages(sections)
+        (joined,) = receive_all(receiver, 1)
+        assert list(joined.body) == [b"aab"]
+        assert not joined.application_properties
+        sender.send_messages(ServiceBusMessage("y"))
+        (message,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        for settle in (receiver.abandon_message, receiver.defer_message):
+            with pytest.raises(
+                NamespaceFormatError, match=f"^a change of a message's application properties {refusal}$"
+            ):
+                settle(message, properties_to_modify={"colour": "blue"})
+        with pytest.raises(NamespaceFormatError, match=f"^a decimal among the application properties {refusal}$"):
+            receiver.dead_letter_message(message, properties_to_modify={"amount": Decimal(1)})
+        receiver.dead_letter_message(message, properties_to_modify={"colour": "blue"})
+        with client.get_queue_receiver("accounts", sub_queue="deadletter") as dead_letters:
+            (dead,) = receive_all(dead_letters, 1)
+            assert (dead.application_properties or {})[b"colour"] == b"blue"
+        administration.upgrade_namespace()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(catalog, "DESCRIPTION_AGE", 0.0)
+            sender.send_messages([priced, sections])
+        found = receive_all(receiver, 2)
+        assert sorted([*message.body] for message in found) == [[b"aa", b"b"], [b"x"]]
+        administration.create_rule("news", "all", "dear", filter=dear)
+
+
+def test_an_upgrade_that_was_cut_off_is_finished(
+    earlier: str, administration: ServiceBusAdministrationClient, context: ClientContext
+) -> None:
+    """Until then, programs write the earlier format."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(format_upgrade, "sleep", die)
+        with pytest.raises(KeyboardInterrupt):
+            administration.upgrade_namespace()
+    assert administration.get_namespace_properties().format == 1
+    assert administration.upgrade_namespace().format == LATEST
+    known = context.descriptions.namespace()
+    assert known is not None
+    assert (known.format, known.upgrading_from) == (LATEST, None)
+
+
+def die(_: float) -> None:
+    """End as Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def test_a_program_of_an_earlier_version_forbids_the_upgrade(
+    earlier: str, administration: ServiceBusAdministrationClient, context: ClientContext
+) -> None:
+    """The error names each of them, what it does, and what to do; clients of this version are none of them."""
+    beats = context.ledger_client
+    with ServiceBusClient.from_connection_string(earlier) as client, client.get_queue_receiver("orders") as receiver:
+        receiver.receive_messages(1, max_wait_time=1)
+        beats.heartbeat(upkeep_key(context.settings.namespace), "upkeep-1", 60)
+        beats.heartbeat(context.catalog.entity(EntityPath("payments")).receivers_key, "client-1", 60)
+        beats.heartbeat(clients_key(context.settings.namespace), '{"id":"x","version":"0.3.0","reads":1}', 60)
+        with pytest.raises(InvalidOperationError) as caught:
+            administration.upgrade_namespace()
+    assert str(caught.value) == (
+        f"namespace {context.settings.namespace!r} was not upgraded, because programs that do not read format 2 use it: client "
+        "x of kafkabus 0.3.0; 'kafkabus serve', instance upkeep-1; a receiver of payments, client client-1; upgrade or stop "
+        "them, and try again after some seconds"
+    )
+    assert administration.get_namespace_properties().format == 1
+
+
+def test_one_of_two_clients_creates_a_namespace(
+    untended: str, administration: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one is told what it has become; the test gives it half a second, in which it would be done."""
+    every, refused = EntityDescriptions.all, list[Exception]()
+
+    def create_premium() -> None:
+        with ServiceBusAdministrationClient.from_connection_string(untended) as other:
+            try:
+                other.create_namespace("Premium", 4)
+            except InvalidOperationError as error:
+                refused.append(error)
+
+    thread = threading.Thread(target=create_premium)
+
+    def meet(descriptions: EntityDescriptions) -> list[EntityDescription]:
+        if not thread.ident:
+            thread.start()
+            thread.join(0.5)
+        return every(descriptions)
+
+    monkeypatch.setattr(EntityDescriptions, "all", meet)
+    assert administration.create_namespace().messaging_sku == "Standard"
+    thread.join()
+    assert "was created in tier Standard" in str(refused[0])
+
+
+def test_a_namespace_that_does_not_exist_is_not_upgraded(administration: ServiceBusAdministrationClient) -> None:
+    """The error says what makes it."""
+    with pytest.raises(
+        InvalidOperationError, match="does not exist yet: the first queue or topic, or 'kafkabus namespace"
+    ):
+        administration.upgrade_namespace()
+
+
+@pytest.fixture
 def context(untended: str) -> Iterator[ClientContext]:
     """A client's connections to that namespace, to look behind what users see."""
     opened = ClientContext(parse_settings(untended))
@@ -102,7 +265,7 @@ def upgrade(context: ClientContext) -> str:
     context.descriptions.put_namespace(later)
     return (
         f"namespace '{context.settings.namespace}' is stored in format {later.format} by kafkabus 9.8.7; this kafkabus "
-        rf"\S+ reads format {READABLE[-1]}: upgrade it"
+        rf"\S+ reads formats {READABLE[0]} to {READABLE[-1]}: upgrade it"
     )
 
 

@@ -26,13 +26,6 @@ PATIENCE = 60.0
 
 
 @pytest.fixture
-def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """An administration client of the test's namespace."""
-    with ServiceBusAdministrationClient.from_connection_string(untended) as client:
-        yield client
-
-
-@pytest.fixture
 def client(untended: str) -> Iterator[ServiceBusClient]:
     """A client that does not look for changes."""
     with ServiceBusClient.from_connection_string(untended) as opened:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import datetime, timezone
 
@@ -11,17 +13,12 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
+from kafkabus._sync.redis.connection import DescriptionCache
 from kafkabus.exceptions import InvalidOperationError, MessageSizeExceededError, ServiceBusQuotaExceededError
 from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping import namespaces
 from kafkabus_mapping.namespaces import NamespaceDescription, Tier
-
-
-@pytest.fixture
-def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """An administration client of that namespace."""
-    with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
-        yield opened
 
 
 def test_a_premium_namespace_decides_how_many_partitions_its_queues_have(
@@ -84,9 +81,79 @@ def test_a_namespace_holds_so_many_partitioned_queues(
         administration.delete_queue(name)
 
 
+@pytest.fixture(params=["in memory", "servers"])
+def new_namespace(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Of a new namespace without upkeep."""
+    if request.param == "servers":
+        yield request.getfixturevalue("untended")
+        return
+    with InMemoryNamespace() as namespace:
+        yield namespace.connection_string
+
+
+@pytest.mark.parametrize("limit", ["MAX_ENTITIES", "MAX_PARTITIONED"])
+def test_of_creations_at_the_limit_no_more_pass_than_there_is_room_for(
+    new_namespace: str, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Clients create at once; the others are refused, and their names are free."""
+    monkeypatch.setattr(namespaces, limit, 3)
+    may_go = threading.Barrier(5)
+
+    def create(name: str) -> bool:
+        with ServiceBusAdministrationClient.from_connection_string(new_namespace) as administration:
+            may_go.wait()
+            try:
+                return bool(administration.create_topic(name, enable_partitioning=True))
+            except ServiceBusQuotaExceededError as error:
+                return "no more than 3" not in str(error)
+
+    with ServiceBusAdministrationClient.from_connection_string(new_namespace) as administration:
+        administration.create_namespace()
+        administration.create_queue("first", enable_partitioning=True)
+        with ThreadPoolExecutor(5) as pool:
+            assert sum(pool.map(create, [f"topic-{number}" for number in range(5)])) == 2
+        with pytest.raises(ServiceBusQuotaExceededError):
+            administration.create_queue("another", enable_partitioning=True)
+        administration.delete_queue("first")
+        administration.create_queue("another", enable_partitioning=True)
+
+
 def test_a_basic_namespace_refuses_what_its_tier_lacks(administration: ServiceBusAdministrationClient) -> None:
     """The error names the rule, and no topic was created."""
     administration.create_namespace("Basic")
     with pytest.raises(InvalidOperationError, match="14 days"):
         administration.create_queue("q", default_message_time_to_live="P20D")
     assert list(administration.list_queues()) == []
+
+
+def test_the_cost_of_an_operation_does_not_grow_with_the_namespace(
+    new_namespace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No operation on one entity reads the descriptions of all."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(new_namespace) as administration,
+        ServiceBusClient.from_connection_string(new_namespace) as client,
+    ):
+        administration.create_namespace()
+
+        def all_of_them(_cache: DescriptionCache) -> None:
+            raise AssertionError
+
+        monkeypatch.setattr(DescriptionCache, "all", all_of_them)
+        administration.create_queue("queue")
+        administration.create_topic("topic")
+        administration.create_subscription("topic", "one", forward_to="queue")
+        administration.create_subscription("topic", "other")
+        administration.update_queue(administration.get_queue("queue"), max_delivery_count=3)
+        with pytest.warns(UserWarning, match="come back"):
+            administration.update_queue(administration.get_queue("queue"), forward_to="topic")
+        administration.update_queue(administration.get_queue("queue"), forward_to=None)
+        assert [one.name for one in administration.list_subscriptions("topic")] == ["one", "other"]
+        assert administration.get_topic_runtime_properties("topic").subscription_count == 2
+        client.get_topic_sender("topic").send_messages(ServiceBusMessage("x"))
+        receiver = client.get_subscription_receiver("topic", "other")
+        (message,) = receiver.receive_messages(max_wait_time=30)
+        receiver.complete_message(message)
+        administration.delete_subscription("topic", "one")
+        administration.delete_topic("topic")
+        administration.delete_queue("queue")

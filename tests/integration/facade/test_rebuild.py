@@ -19,12 +19,21 @@ from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.properties import write_changes
 from tests.contract.receiving import receive_all
 from tests.queues import KINDS, active_in, new_source, sent_to
 
 PATIENCE = 60.0
 NAMESPACE = "rebuilt"
 """A namespace whose Redis may be emptied; see ``own_runtime``."""
+
+
+BLUE = {"colour": "blue"}
+
+
+def is_blue(message: ServiceBusReceivedMessage) -> bool:
+    """Return whether a message has the changed property."""
+    return (message.application_properties or {}).get(b"colour") == b"blue"
 
 
 def empty(runtime: EmbeddedRuntime) -> None:
@@ -54,7 +63,7 @@ def holds(ranges: list[Counted]) -> int:
 def test_an_emptied_redis_forgets_nothing_that_was_written_down(
     own_runtime: EmbeddedRuntime, context: ClientContext, kind: str
 ) -> None:
-    """Settled messages stay settled and deferred ones deferred; locked ones come again, counted."""
+    """Settled messages stay settled and deferred ones deferred; locked ones come again, counted; changed ones are changed."""
     with (
         ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
         ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
@@ -66,8 +75,9 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
         receiver = receiver_of(client, source)
         messages = receiver.receive_messages(60, max_wait_time=60)
         receiver.complete_messages(messages[:40])
-        receiver.defer_messages(messages[40:45])
+        receiver.defer_messages(messages[40:45], properties_to_modify=BLUE)
         receiver.dead_letter_messages(messages[45:50], "why")
+        receiver.abandon_message(messages[50], properties_to_modify=BLUE)
         wait_for_checkpoint(
             context,
             source,
@@ -76,6 +86,7 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
                 (one.cursor, one.watermark, one.moving) == (60, 40, [])
                 and holds(one.deferred) == 5
                 and holds(one.waiting) == 10
+                and len(one.changes) == 6
             ),
         )
         empty(own_runtime)
@@ -84,19 +95,48 @@ def test_an_emptied_redis_forgets_nothing_that_was_written_down(
             **{str(number): 1 for number in range(50, 60)},
             **{str(number): 0 for number in range(60, 100)},
         }
+        assert [str(message) for message in again if is_blue(message)] == ["50"]
         receiver.complete_messages(again)
         deferred = receiver.receive_deferred_messages([message.sequence_number for message in messages[40:45]])
-        assert [str(message) for message in deferred] == ["40", "41", "42", "43", "44"]
+        assert [str(message) for message in deferred if is_blue(message)] == ["40", "41", "42", "43", "44"]
         dead = receiver_of(client, source, sub_queue="deadletter").peek_messages(10)
         assert [str(message) for message in dead] == ["45", "46", "47", "48", "49"]
         assert active_in(administration, source) == 5
+
+
+def test_changed_properties_of_any_size_survive_an_emptied_redis(
+    own_runtime: EmbeddedRuntime, context: ClientContext
+) -> None:
+    """Those of many messages together are more than a record of Kafka holds; checkpoints go on."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+    ):
+        administration.create_queue("large")
+        client.get_queue_sender("large").send_messages([ServiceBusMessage(str(number)) for number in range(20)])
+        receiver = client.get_queue_receiver("large")
+        messages = receive_all(receiver, 20, settle=False)
+        for message in messages[:15]:
+            receiver.defer_message(message, properties_to_modify={"note": str(message) * 100_000})
+        receiver.complete_messages(messages[15:])
+        wait_for_checkpoint(
+            context, "large", 0, lambda one: (one.cursor, holds(one.deferred), len(one.changes)) == (20, 15, 15)
+        )
+        empty(own_runtime)
+        deferred = receiver.receive_deferred_messages([message.sequence_number for message in messages[:15]])
+        assert {str(one): (one.application_properties or {})[b"note"] for one in deferred} == {
+            str(number): (str(number) * 100_000).encode() for number in range(15)
+        }
+        receiver.complete_messages(deferred)
+        assert receiver.receive_messages(1, max_wait_time=2) == []
+        wait_for_checkpoint(context, "large", 0, lambda one: (one.watermark, one.changes) == (20, []))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
     own_runtime: EmbeddedRuntime, context: ClientContext, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each message is delivered again or is in the dead-letter queue, once."""
+    """Each message is delivered again or is in the dead-letter queue, once, with the properties that were changed with that."""
     # On a busy machine, upkeep would finish the transfers before it writes them down.
     monkeypatch.setattr(transfer, "ORPHAN_AGE", 10 * PATIENCE)
     with (
@@ -115,7 +155,7 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         moving = {message._delivery.lease: [message._record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
-        assert not any(context.transfers.begin(EntityLog(entity, 0), moving, intent).values())
+        assert not any(context.transfers.begin(EntityLog(entity, 0), moving, intent, write_changes(BLUE)).values())
         # Half of them were copied, and none has ended.
         copied = [(message._record, intent) for message in messages[:6]]
         context.transfers.produce(EntityLog(entity, 0), EntityLog(destination, 0), copied, began)
@@ -125,7 +165,8 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
         assert sorted(int(str(message)) for message in again) == list(range(12, total))
         assert {message.delivery_count for message in again} == {1}
         dead_letters = receiver_of(client, source, sub_queue="deadletter")
-        assert sorted(int(str(message)) for message in receive_all(dead_letters, 12, settle=False)) == list(range(12))
+        dead = receive_all(dead_letters, 12, settle=False)
+        assert sorted(int(str(message)) for message in dead if is_blue(message)) == list(range(12))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -63,13 +63,6 @@ def past(untended: str, runtime: RunningNamespace) -> Iterator[Past]:
         yield Past(store, parse_settings(untended).namespace)
 
 
-@pytest.fixture
-def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
-    """An administration client of the test's namespace."""
-    with ServiceBusAdministrationClient.from_connection_string(untended) as client:
-        yield client
-
-
 def another(untended: str) -> ServiceBusAdministrationClient:
     """A client that has seen nothing yet."""
     return ServiceBusAdministrationClient.from_connection_string(untended)

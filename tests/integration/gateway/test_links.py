@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 import uuid
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import Any
@@ -24,15 +25,29 @@ from kafkabus.gateway.amqp.performatives import (
     Source,
     Target,
     TransactionalState,
+    Transfer,
 )
+from kafkabus.gateway.server import receivers
 from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong
-from tests.amqp_client import PATIENCE, AmqpClient, LinkError
+from kafkabus_mapping.amqp.carrying import LARGEST_UINT
+from kafkabus_mapping.amqp.sections import Sections
+from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, UInt, ULong
+from tests.amqp_client import PATIENCE, AmqpClient, Delivered, LinkError
 from tests.certificates import Authority
-from tests.integration.gateway.conversation import Completions, declared, discharged, left, message, operation, received
+from tests.integration.gateway.conversation import (
+    Completions,
+    become,
+    declared,
+    discharged,
+    left,
+    message,
+    operation,
+    received,
+)
 
 SELECTOR = Symbol("apache.org:selector-filter:string")
 LOCK_TOKEN = "x-opt-lock-token"
@@ -73,6 +88,28 @@ async def test_a_link_that_copies_leaves_the_messages(client: AmqpClient, takes:
     assert [one.body for one in await received(browser)] == [b"0"]
     assert len(await left(client)) == 41
     assert {one.sections.header["delivery_count"] for one in await received(await client.receiver("q"), 41)} == {0}
+
+
+@pytest.mark.parametrize("takes", [True, False])
+async def test_a_link_that_deletes_is_detached_a_little_after_its_sessions_lock(
+    namespace: InMemoryNamespace, gateway: Gateway, client: AmqpClient, monkeypatch: pytest.MonkeyPatch, takes: bool
+) -> None:
+    """Its client, which may wait for as long as the lock lasts, here a second, has nothing to settle."""
+    monkeypatch.setattr(receivers, "TAKING_SLACK", 60.0)
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_queue("short", requires_session=True, lock_duration=timedelta(seconds=1))
+    modes = {"snd_settle_mode": 1} if takes else {}
+    source = Source("short", filter={SESSION_FILTER: "a"})
+    link = await client.attach(5, receives=True, source=source, target=Target("here"), **modes)
+    link.grant(1)
+    [peer] = gateway.peers
+    [node] = [node for node in peer.nodes.values() if isinstance(node, ReceiverNode)]
+    if takes:
+        await become(lambda: node._pump is not None and node._pump.done())
+        assert node.link.is_attached
+    else:
+        with pytest.raises(LinkError, match="session-lock-lost"):
+            await link.receive()
 
 
 async def test_a_transaction_that_settles_what_was_browsed_fails(client: AmqpClient) -> None:
@@ -150,6 +187,29 @@ async def test_a_temporary_queue_is_refused_by_name(client: AmqpClient) -> None:
     with pytest.raises(LinkError, match="no temporary queues") as caught:
         await client.attach(5, receives=False, source=Source("here"), target=Target(None, dynamic=True))
     assert caught.value.condition == c.NOT_IMPLEMENTED
+
+
+@pytest.mark.parametrize("receives", [True, False])
+async def test_a_link_with_an_empty_address_is_told_what_that_asks_for(client: AmqpClient, receives: bool) -> None:
+    """Clients send one, or none, for nodes that a broker makes, and for the sender of JMS without a destination."""
+    with pytest.raises(LinkError, match=r"address is empty.*name a queue") as caught:
+        await client.attach(
+            5, receives=receives, source=Source("" if receives else "h"), target=Target("h" if receives else "")
+        )
+    assert caught.value.condition == c.NOT_FOUND
+
+
+@pytest.mark.parametrize("mode", [None, "copy"])
+async def test_a_receiver_on_a_topic_is_told_the_address_of_its_subscriptions(
+    client: AmqpClient, mode: str | None
+) -> None:
+    """It has no messages; the error names no method of a library that the client does not use."""
+    source = Source("t", distribution_mode=mode)
+    with pytest.raises(LinkError, match=r"^(?!.*get_subscription).*t/Subscriptions/NAME") as caught:
+        await client.attach(5, receives=True, source=source, target=Target("here"))
+    assert caught.value.condition == c.NOT_ALLOWED
+    status, _ = await operation(client, "peek-message", {"message-count": Int(5)}, "t")
+    assert status == 400
 
 
 async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: AmqpClient) -> None:
@@ -303,6 +363,111 @@ async def test_messages_that_a_client_does_not_take_are_not_deleted(
 # Outcomes.
 
 
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(
+    ("default", "own", "shown"),
+    [(None, None, None), (None, 5_000, 5_000), (1, None, DAY_MS), (1, 5_000, 5_000), (1, 5 * DAY_MS, DAY_MS)],
+)
+async def test_the_time_to_live_that_is_in_force_is_shown(
+    client: AmqpClient,
+    namespace: InMemoryNamespace,
+    default: int | None,
+    own: int | None,
+    shown: int | None,
+) -> None:
+    """The message's own, or its queue's default if that is shorter; and the time when it is over."""
+    lives = None if default is None else timedelta(days=default)
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_queue("lives", default_message_time_to_live=lives)
+    sender, receiver = await client.sender("lives"), await client.receiver("lives")
+    await sender.send(message(header={} if own is None else {"ttl": UInt(own)}))
+    (came,) = await received(receiver)
+    enqueued_at = came.sections.message_annotations["x-opt-enqueued-time"]
+    expiry = came.sections.properties.get("absolute_expiry_time")
+    assert came.sections.header.get("ttl") == shown
+    assert (None if expiry is None else expiry - enqueued_at) == (
+        None if shown is None else timedelta(milliseconds=shown)
+    )
+    assert "creation_time" not in came.sections.properties
+
+
+async def test_a_long_time_to_live_is_shown(client: AmqpClient, namespace: InMemoryNamespace) -> None:
+    """By two times, as a header tells 49 days at most; a sender's own times stay, unless the queue's default is shorter."""
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        administration.create_queue("long", default_message_time_to_live=timedelta(days=100))
+    sender, receiver = await client.sender("long"), await client.receiver("long")
+
+    async def shown(sent: bytes) -> Sections:
+        await sender.send(sent)
+        (came,) = await received(receiver)
+        return came.sections
+
+    plain = await shown(message())
+    begin = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
+    own, longer = [
+        await shown(
+            message(
+                header={"ttl": UInt(LARGEST_UINT)},
+                properties={"creation_time": begin, "absolute_expiry_time": begin + timedelta(days=days)},
+            )
+        )
+        for days in (60, 200)
+    ]
+    assert {one.header["ttl"] for one in (plain, own, longer)} == {LARGEST_UINT}
+    assert plain.properties["creation_time"] == plain.message_annotations["x-opt-enqueued-time"]
+    lives = [one.properties["absolute_expiry_time"] - one.properties["creation_time"] for one in (plain, own, longer)]
+    assert lives == [timedelta(days=days) for days in (100, 60, 100)]
+    assert own.properties["creation_time"] == longer.properties["creation_time"] == begin
+
+
+async def test_java_shows_no_message_as_expired(port: int) -> None:
+    """Its SDK computes when a message expires as if a time to live that is missing were 0."""
+    opening = {"properties": {Symbol("user-agent"): "azsdk-java-azure-messaging-servicebus/7.17.17"}}
+    async with AmqpClient(port, opening=opening) as client:
+        await fill(client, 1)
+        (came,) = await received(await client.receiver("q"))
+        assert came.sections.header["ttl"] == LARGEST_UINT
+        assert came.sections.properties.get("absolute_expiry_time") is None
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+async def test_properties_are_changed(client: AmqpClient, by_token: bool) -> None:
+    """Of messages that are abandoned, also twice, and deferred; browsers see it, and so do dead letters."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message(application_properties={"colour": "red", "size": 5}))
+
+    async def settle(came: Delivered, changes: dict[str, Any], *, defer: bool = False) -> None:
+        if not by_token:
+            await receiver.settle(
+                came, state=Modified(not defer, defer, {Symbol(name): changes[name] for name in changes})
+            )
+            return
+        body = {
+            "lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]),
+            "disposition-status": "defered" if defer else "abandoned",
+            "properties-to-modify": changes,
+        }
+        assert await operation(client, "update-disposition", body) == (200, None)
+
+    (came,) = await received(receiver)
+    await settle(came, {"colour": "blue"})
+    (came,) = await received(receiver)
+    assert came.sections.application_properties == {"colour": "blue", "size": 5}
+    await settle(came, {"size": 6, "more": True})
+    (came,) = await received(receiver)
+    wanted = {"colour": "blue", "size": 6, "more": True}
+    assert came.sections.application_properties == wanted
+    await settle(came, {"more": None}, defer=True)
+    body = {"from-sequence-number": 0, "message-count": Int(9)}
+    status, answer = await operation(client, "peek-message", body)
+    assert status == 200
+    seen = Delivered(Transfer())
+    seen.payload = answer["messages"][0]["message"]
+    assert seen.sections.application_properties == wanted | {"more": None}
+
+
 @pytest.mark.parametrize("settled", [False, True])
 @pytest.mark.parametrize("undeliverable_here", [False, True])
 async def test_changes_of_properties_that_are_refused_detach_the_link(
@@ -312,12 +477,12 @@ async def test_changes_of_properties_that_are_refused_detach_the_link(
     await fill(client, 1)
     receiver = await client.receiver("q")
     (came,) = await received(receiver)
-    outcome = Modified(True, undeliverable_here, {Symbol("x"): 1})
+    outcome = Modified(True, undeliverable_here, {Symbol("x"): [1]})
     client.say(Disposition(True, came.number, came.number, settled, outcome))
     await client.until(lambda: receiver.is_detached)
     with pytest.raises(LinkError) as caught:
         receiver.check()
-    assert caught.value.condition == c.NOT_IMPLEMENTED
+    assert caught.value.condition == c.ARGUMENT_ERROR
     body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
     assert await operation(client, "update-disposition", body) == (200, None)
 

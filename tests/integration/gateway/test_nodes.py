@@ -45,7 +45,7 @@ from kafkabus_mapping.amqp.types import (
     Array,
     Byte,
     Char,
-    Decimal,
+    DecimalBits,
     Described,
     Float,
     Int,
@@ -204,7 +204,7 @@ TYPED = {
     "long": -(1 << 40),
     "float": Float(1.5),
     "double": 0.1,
-    "decimal": Decimal(b"\x22\x50\x00\x05"),
+    "decimal": DecimalBits(b"\x22\x50\x00\x05"),
     "char": Char("ü"),
     "time": datetime(2026, 1, 31, 12, 0, 0, 1_000, timezone.utc),
     "uuid": uuid.UUID(int=5),
@@ -403,7 +403,7 @@ async def test_a_message_that_is_received_and_deleted_comes_settled(client: Amqp
     sender, receiver = await client.sender("q"), await client.receiver("q", takes=True)
     await sender.send(message(b"once"))
     (came,) = await received(receiver)
-    assert (came.settled, came.body, len(came.tag)) == (True, b"once", 16)
+    assert (came.settled, came.body, len(came.tag)) == (True, b"once", 8)
     assert "x-opt-locked-until" not in came.sections.message_annotations
     assert (await operation(client, "peek-message", {"message-count": Int(5)}))[0] == 204
 
@@ -515,6 +515,44 @@ async def test_a_session_is_locked_by_its_link(client: AmqpClient, other: AmqpCl
     with pytest.raises(LinkError) as caught:
         await other.receiver("q", 9, filters={SESSION_FILTER: "A"}, properties={TIMEOUT: UInt(200)})
     assert caught.value.condition == c.NOT_ALLOWED
+
+
+@pytest.mark.parametrize("same", [True, False])
+async def test_a_session_may_be_asked_for_again_as_soon_as_its_link_is_detached(
+    client: AmqpClient, other: AmqpClient, same: bool
+) -> None:
+    """The answer to the detach may come before the session was given up, as a claim of messages has to end first."""
+    for _ in range(3):
+        for one in (client, client if same else other):
+            link = await one.receiver("s", 7, filters={SESSION_FILTER: "A"})
+            link.grant(1)
+            # The claim has begun once this is answered.
+            await (await one.sender("q", 8)).detach()
+            await link.detach()
+
+
+async def test_a_session_may_be_asked_for_again_at_another_gateway(
+    namespace: InMemoryNamespace, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That one does not know of the link that was detached, and asks once more; here, the session is given up in between."""
+    close, given_up, may_close = ServiceBusReceiver.close, ReceiverNode._given_up, asyncio.Event()
+
+    async def wait(receiver: ServiceBusReceiver) -> None:
+        await may_close.wait()
+        await close(receiver)
+
+    async def let_close(node: ReceiverNode, session_id: str | None) -> bool:
+        may_close.set()
+        return await given_up(node, session_id)
+
+    monkeypatch.setattr(ServiceBusReceiver, "close", wait)
+    monkeypatch.setattr(ReceiverNode, "_given_up", let_close)
+    async with (
+        Gateway(namespace.connection_string) as another,
+        AmqpClient(await another.listen("127.0.0.1", 0)) as stranger,
+    ):
+        await (await client.receiver("s", 7, filters={SESSION_FILTER: "A"})).detach()
+        await stranger.receiver("s", 7, filters={SESSION_FILTER: "A"})
 
 
 async def test_a_session_is_free_when_its_link_is_detached(client: AmqpClient, other: AmqpClient) -> None:

@@ -414,7 +414,6 @@ async def test_a_transfer_that_may_not_begin_fails_its_transaction(
 @pytest.mark.parametrize(
     ("outcome", "condition"),
     [
-        (Modified(True, message_annotations={Symbol("x"): 1}), c.NOT_IMPLEMENTED),
         (Released(), c.NOT_IMPLEMENTED),
         (None, c.NOT_ALLOWED),
     ],

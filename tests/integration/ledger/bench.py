@@ -56,7 +56,7 @@ from kafkabus._ledger.operations import (
     StatesUpdated,
     Tail,
 )
-from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus._ledger.snapshot import Snapshot, StoredState, Written
 from kafkabus._sync.redis.connection import RedisConnection
 from kafkabus._sync.redis.ledger_client import LedgerClient
@@ -151,17 +151,22 @@ class Bench:
         self.ledger_client.execute(claim)
         return SettlementBatch(lease, claim.granted)
 
-    def settle(self, verb: str, held: SettlementBatch, *ranges: Range) -> list[Range]:
-        """Complete, abandon, release, renew or defer ranges (all held ones by default); return the lost ones."""
+    def settle(
+        self, verb: str, held: SettlementBatch, *ranges: Range, change: Mapping[str, str] | None = None
+    ) -> list[Range]:
+        """Complete, abandon, release, renew or defer ranges (all held ones by default); return the lost ones.
+
+        Abandoned and deferred messages may get other properties, all the same.
+        """
         offsets = sorted(set(held.offsets))
         chosen = list(ranges) or _ranges(offsets)
         settlement: Settlement
         if verb == "renew":
             settlement = Renewal(self.ledger, held.lease, chosen, LOCK_MS)
         elif verb == "defer":
-            settlement = Deferral(self.ledger, held.lease, chosen, DEFERRED_LIMIT)
+            settlement = Deferral(self.ledger, held.lease, chosen, DEFERRED_LIMIT, change)
         else:
-            settlement = Settlement(self.ledger, verb, held.lease, chosen)
+            settlement = Settlement(self.ledger, verb, held.lease, chosen, change)
         self.ledger_client.execute(settlement)
         if isinstance(settlement, Deferral) and settlement.full:
             raise Full
@@ -330,7 +335,15 @@ class Bench:
         """Return the snapshot to write."""
         keep = Keep(self.ledger)
         self.ledger_client.execute(keep)
+        self.ledger_client.add_changes([keep])
         return keep.snapshot
+
+    def changes(self, *ranges: Range) -> dict[int, dict[str, str]]:
+        """Return the changed properties of messages; a client knows that there are some by the answer to its last request."""
+        self.ledger_client.execute(Claim.poll(self.ledger))
+        found = self.ledger_client.changed_properties(self.ledger, offsets_of(ranges))
+        assert not found or self.ledger.has_changes
+        return found
 
     def lose_everything(self) -> None:
         """Lose everything, as an emptied Redis does."""
@@ -342,9 +355,15 @@ class Bench:
         self.ledger_client.execute(purge)
         return purge
 
-    def begin(self, held: SettlementBatch, *ranges: Range, intent: str = "intent") -> list[Range]:
-        """Begin a transfer of ranges; return the lost ones."""
-        begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS)
+    def begin(
+        self,
+        held: SettlementBatch,
+        *ranges: Range,
+        intent: str = "intent",
+        change: Mapping[str, str] | None = None,
+    ) -> list[Range]:
+        """Begin a transfer of ranges, whose messages may get other properties; return the lost ones."""
+        begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS, change)
         self.ledger_client.execute(begin)
         return begin.lost
 
@@ -371,10 +390,19 @@ class Bench:
         self.ledger_client.execute(Retreat(self.ledger, Orphan(offset, 0, intent), gone=gone))
 
     def prepare(
-        self, *items: tuple[str, SettlementBatch, Sequence[Range]], transaction: str = "t"
+        self,
+        *items: tuple[str, SettlementBatch, Sequence[Range]],
+        transaction: str = "t",
+        change: Mapping[str, str] | None = None,
     ) -> list[list[Range]]:
-        """Prepare settlements, each a verb, a batch and ranges; return the lost ranges of each."""
-        wanted = [(verb, held.lease, ranges) for verb, held, ranges in items]
+        """Prepare settlements, each a verb, a batch and ranges; return the lost ranges of each.
+
+        As the SDK does, a completed message is not changed.
+        """
+        wanted = [
+            (verb, held.lease, ranges, {} if change is None or verb == "complete" else change)
+            for verb, held, ranges in items
+        ]
         prepare = Prepare(self.ledger, wanted, transaction, ORPHAN_MS, DEFERRED_LIMIT)
         self.ledger_client.execute(prepare)
         if prepare.full:

@@ -19,16 +19,18 @@ import redis
 from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
-from kafkabus._ledger.keys import receivers_key
+from kafkabus._ledger.keys import description_index_key, receivers_key
 from kafkabus._ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
     describe_script,
     figures_script,
+    find_descriptions_script,
     heartbeat_script,
     request_script,
     request_scripts,
+    reserve_script,
     restore_script,
 )
 from kafkabus._ledger.snapshot import StoredState
@@ -248,8 +250,11 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert again.offsets == [10, 11]
     bench.ledger_client.execute(Mark(bench.ledger, "has_message_ttl"))
     assert bench.recall((3, 3))[0].offsets == [3]
-    assert bench.seize((1, 1), (8, 8), (13, 13)).offsets == [1, 8, 13]
+    seized = bench.seize((1, 1), (8, 8), (13, 13))
+    assert seized.offsets == [1, 8, 13]
     assert bench.seize_hopeless(1).offsets == [4, 7, 9, 10]
+    assert bench.settle("abandon", seized, (1, 1), change={"a": "1"}) == []
+    assert bench.changes((0, 20)) == {1: {"a": "1"}}
     assert bench.peek(0, 100).found
     assert bench.purge(100).purged
     assert bench.refused(6, 5)
@@ -396,7 +401,7 @@ def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narro
 
 
 def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, port: int) -> None:
-    """The two scripts belong to no ledger; their client has replies as bytes."""
+    """The scripts belong to no ledger; their client has replies as bytes."""
     with Narrow(host=HOST, port=port, protocol=2) as client:
         ledger_client = Bench(client, "t").ledger_client
         receivers = receivers_key("acl", EntityPath("q"))
@@ -413,7 +418,12 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
         descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
         descriptions.keep({"q": Described(0, "older")}, all_of=descriptions.life(), upto=3)
         assert descriptions.all() == (3, {"q": "text"})
-        assert set(client.calls) == {script().sha for script in (create_script, heartbeat_script, describe_script)}
+        assert descriptions.find("q").texts == ["text"]
+        for seconds, entities in ((60, 1), (0, 0), (60, 1)):
+            store.delete(description_index_key("acl"))
+            assert descriptions.reserve("new", "token", partitioned=True, seconds=seconds).entities == entities
+        own = (heartbeat_script, describe_script, find_descriptions_script, reserve_script)
+        assert set(client.calls) == {script().sha for script in (create_script, *own)}
     assert store.refusals() == set()
 
 

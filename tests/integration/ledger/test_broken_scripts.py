@@ -90,7 +90,10 @@ BROKEN_SCHEDULING = {
         "'ZRANGEBYSCORE', DUE, '-inf', num(op.upto_ms or now), 'LIMIT', 0, op.limit",
         "'ZRANGE', DUE, 0, op.limit - 1",
     ),
-    "what may be scheduled is settled unseen": ("if op.settle_on_claim and ledger.schedules then", "if false then"),
+    "what may be scheduled is settled unseen": (
+        "if op.settle_on_claim and (ledger.schedules or",
+        "if op.settle_on_claim and (false or",
+    ),
 }
 """The same, for scheduled messages."""
 

@@ -53,6 +53,20 @@ def claim_of(ledger: Ledger, lease: str) -> Claim:
     return Claim(ledger, lease, want=3, lock_ms=LOCK_MS, seen=Seen(0, 10, [(0, 9)]))
 
 
+def test_a_redis_that_never_answered_is_given_up_sooner(monkeypatch: pytest.MonkeyPatch, redis_port: int) -> None:
+    """A wrong address is no failover, for which a call waits longer once Redis has answered."""
+    monkeypatch.setattr("kafkabus._sync.redis.connection.REACHED_WITHIN", 0.1)
+    with Proxy(redis_port) as proxy:
+        client = redis.Redis(port=proxy.port, protocol=2, retry=Retry(NoBackoff(), 0))
+        connection = RedisConnection(client, address="redis", namespace="ledgers", retry_for=30)
+        proxy.lose_replies = True
+        with pytest.raises(ServiceBusCommunicationError, match=r"cannot be reached \(tried for 0 s\)"):
+            connection.call(client.ping)
+        proxy.lose_replies = False
+        connection.call(client.ping)
+        assert connection._patience == 30
+
+
 def test_a_lost_reply_is_asked_for_again_and_nothing_is_done_twice(bench: Bench, redis_port: int) -> None:
     """The ledger served the request; its reply was lost; the same number brings the same reply."""
     with Proxy(redis_port) as proxy:
@@ -367,7 +381,7 @@ def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench
     gone = other_ledger(bench, uuid.uuid4().hex)
     with builder.building(Claim(gone, "", want=0, lock_ms=0)):
         for one in (gone, other_ledger(bench, uuid.uuid4().hex)):
-            prepare = Prepare(one, [("complete", "aa" * 8, [(0, 0)])], "t", 30_000, 10)
+            prepare = Prepare(one, [("complete", "aa" * 8, [(0, 0)], {})], "t", 30_000, 10)
             with pytest.raises(MessageLockLostError, match="Redis lost the ledger"):
                 builder.ledger_client.execute(prepare)
 

@@ -47,6 +47,7 @@ LIMIT = st.sampled_from([1000, 1000, 4, 9])
 WHO = st.integers(0, 2)
 VERB = st.sampled_from(["complete", "abandon", "defer"])
 TRANSACTION = st.sampled_from(["t", "t", "u"])
+CHANGE = st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(['"x"', "1", "null"]), min_size=1)
 TICK_MS = 5
 WAIT = st.sampled_from([-3_600_000, -60_000, 14_500, 14_500, 3_600_000])
 """How long it is until a message is due, in ms: far enough off that the duration of a test does not matter."""
@@ -185,16 +186,22 @@ class Both(RuleBasedStateMachine):
         verb=st.sampled_from(["complete", "abandon", "release", "renew", "defer", "begin"]),
         first=OFFSET,
         more=st.integers(0, 6),
+        change=CHANGE,
     )
-    def settle(self, data: st.DataObject, who: int, verb: str, first: int, more: int) -> None:
-        """Settle any range with any token ever given out, stale ones too."""
+    def settle(
+        self, data: st.DataObject, who: int, verb: str, first: int, more: int, change: dict[str, str] | None
+    ) -> None:
+        """Settle any range with any token ever given out, stale ones too; returned messages may get other properties."""
         pair, first = self.drawn(data, first)
         part = (first, min(LOG_END - 1, first + more))
+        change = change if verb in {"abandon", "defer", "begin"} else None
 
         def act(side: int) -> list[int] | str:
             client, held = self.sides[side][who], pair[side]
             try:
-                return _offsets(client.begin(held, part) if verb == "begin" else client.settle(verb, held, part))
+                if verb == "begin":
+                    return _offsets(client.begin(held, part, change=change))
+                return _offsets(client.settle(verb, held, part, change=change))
             except Full:
                 return "full"
 
@@ -341,8 +348,18 @@ class Both(RuleBasedStateMachine):
         more=st.integers(0, 6),
         verbs=st.lists(VERB, min_size=1, max_size=2),
         transaction=TRANSACTION,
+        change=CHANGE,
     )
-    def prepare(self, data: st.DataObject, who: int, first: int, more: int, verbs: list[str], transaction: str) -> None:
+    def prepare(
+        self,
+        data: st.DataObject,
+        who: int,
+        first: int,
+        more: int,
+        verbs: list[str],
+        transaction: str,
+        change: dict[str, str] | None,
+    ) -> None:
         """Prepare settlements with any tokens ever given out, stale ones too: all of them, or none."""
         items = []
         for verb in verbs:
@@ -352,7 +369,8 @@ class Both(RuleBasedStateMachine):
         def act(side: int) -> list[list[int]] | str:
             wanted = [(verb, pair[side], ranges) for verb, pair, ranges in items]
             try:
-                return list(map(_offsets, self.sides[side][who].prepare(*wanted, transaction=transaction)))
+                lost = self.sides[side][who].prepare(*wanted, transaction=transaction, change=change)
+                return list(map(_offsets, lost))
             except Full:
                 return "full"
 
@@ -441,6 +459,11 @@ class Both(RuleBasedStateMachine):
     def activate(self, who: int, limit: int) -> None:
         """Begin transfers of due messages, in order of their times."""
         self.same(lambda side: self.sides[side][who].activate(limit))
+
+    @rule(who=WHO)
+    def read_changes(self, who: int) -> None:
+        """Read all changed properties."""
+        self.same(lambda side: self.sides[side][who].changes((0, LOG_END - 1)))
 
     @rule(one_in_ten=st.integers(0, 9), window_start=st.integers(0, LOG_END), back=st.integers(0, 3))
     def write_down(self, one_in_ten: int, window_start: int, back: int) -> None:
@@ -846,6 +869,7 @@ def _written(snapshot: Snapshot) -> Any:
         snapshot.dedup_upto,
         snapshot.duplicates,
         snapshot.schedules,
+        snapshot.changes,
     )
     rest = (*rest, [offset for offset, _ in snapshot.scheduled])
     return snapshot.cursor, snapshot.has_message_ttl, snapshot.epoch, waiting, deferred, *rest

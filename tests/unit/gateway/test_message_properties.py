@@ -22,9 +22,10 @@ from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
 from kafkabus.gateway.server.messages import ShownLock, incoming, stored
 from kafkabus_mapping.amqp.carrying import amqp_value, annotation_key, field_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
-from kafkabus_mapping.amqp.types import Decimal, Milliseconds, Symbol, UByte, UInt, ULong, encode
+from kafkabus_mapping.amqp.types import DecimalBits, Milliseconds, Symbol, UByte, UInt, ULong, encode
 from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.formats import LATEST
 from kafkabus_mapping.properties import encode_value
 from tests.effort import effort
 from tests.odd_messages import NUMBER, payload, record, sdk_message
@@ -131,7 +132,7 @@ def test_what_amqp_lets_in_comes_out(chance: random.Random) -> None:
     """Each message is refused by an argument error, or comes out as it went in, with all types."""
     said = payload(chance, 1)
     try:
-        (outgoing,) = incoming(said, 0)
+        (outgoing,) = incoming(said, 0, LATEST)
     except AmqpError as refused:
         check_refusal(refused)
         return
@@ -192,8 +193,8 @@ def test_moments_outside_of_pythons_years_are_read(moment: Milliseconds) -> None
 @pytest.mark.parametrize("name", ["message_id", "correlation_id", "user_id"])
 def test_a_decimal_is_no_text_and_no_bytes(name: str) -> None:
     """A strict client could not read it in such a field; one that was stored before is shown as another type, or not at all."""
-    given = encode_sections(Sections(properties={name: Decimal(bytes(4))}, data=[b"x"]))
-    with pytest.raises(AmqpError, match=f"{name} is Decimal"):
-        list(incoming(given, 0))
-    stored_before = encode_value({"properties": {name: Decimal(b"\x22\x50\x00\x01")}})
+    given = encode_sections(Sections(properties={name: DecimalBits(bytes(4))}, data=[b"x"]))
+    with pytest.raises(AmqpError, match=f"{name} is DecimalBits"):
+        list(incoming(given, 0, LATEST))
+    stored_before = encode_value({"properties": {name: DecimalBits(b"\x22\x50\x00\x01")}})
     read_by_all(received(None, b"x", [("sb-amqp", stored_before.encode()), ("sb-correlation-id", b"\x22P\x00\x01")]))

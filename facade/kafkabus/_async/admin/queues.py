@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import AsyncIterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 
-from kafkabus._async.admin.base import checked
+from kafkabus._async.admin.base import checked, latest_use
 from kafkabus._async.admin.topics import TopicAdministration
 from kafkabus._async.compat import guarded
+from kafkabus._core.entity import Entity
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
     PartitionRuntimeProperties,
@@ -117,9 +120,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         }
         checked(check_entity, queue_name)
         await self._resolve_destinations(given, to_others_than=queue_name)
-        description = await self._create_log(
-            await self._checked(QueueDescription, queue_name, enable_partitioning, given)
-        )
+        description = await self._created(QueueDescription, queue_name, enable_partitioning, given)
         return await self._properties(QueueProperties, description)
 
     @guarded
@@ -191,9 +192,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().descriptions.all():
-            if isinstance(description, QueueDescription):
-                yield await self._properties(QueueProperties, description)
+        every = await self._connections().descriptions.all()
+        listed = [one for one in every if isinstance(one, QueueDescription)]
+        async for properties in self._listed(QueueProperties, listed):  # aio-only
+            yield properties  # aio-only
+        # blocking: yield from self._listed(QueueProperties, listed)
 
     @guarded
     async def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
@@ -204,9 +207,48 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         every = await self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
-        async for counts in self._counted(listed, self._runtime):  # aio-only
+        topics = await self._connections().pool.run(self._connections().topics.names)
+        count_empty = partial(self._empty, topics)
+        async for counts in self._counted(listed, self._runtime, count_empty):  # aio-only
             yield counts  # aio-only
-        # blocking: yield from self._counted(listed, self._runtime)
+        # blocking: yield from self._counted(listed, self._runtime, count_empty)
+
+    async def _empty(
+        self, topics: Set[str], listed: Sequence[QueueDescription]
+    ) -> Mapping[str, QueueRuntimeProperties]:
+        """Return the counts of those queues that hold no record and have no dead-letter queues, by name.
+
+        Args:
+            topics: The topics that there are.
+            listed: The queues.
+        """
+        context = self._connections()
+        entities: list[Entity] = []
+        for description in listed:
+            path = EntityPath(description.name)
+            dead_letters = {topic_name(self._settings.namespace, which) for which in path.all[1:]}
+            if not dead_letters & topics:
+                entities.append(self._entity(path, description))
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        states = iter(await context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
+        logs = {one.topic: one.partitions for one in entities}
+        ends = await context.pool.run(context.topics.ends_of_empty, logs)
+        empty: list[Entity] = []
+        for one in entities:
+            own = list(islice(states, one.partitions))
+            if one.topic in ends and all(
+                state is None or (state.cursor == ends[one.topic][partition] and not state.in_flight)
+                for partition, state in enumerate(own)
+            ):
+                empty.append(one)
+        heard = await context.ledger_client.last_heartbeats([one.receivers_key for one in empty])
+        described = {one.name: one for one in listed}
+        return {
+            one.path.name: _counts_of(
+                described[one.path.name], accessed_at=latest_use(described[one.path.name], moment)
+            )
+            for one, moment in zip(empty, heard, strict=True)
+        }
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
@@ -216,29 +258,54 @@ class ServiceBusAdministrationClient(TopicAdministration):
         size = await self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
         for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
             size += await self._bytes(topic_name(self._settings.namespace, which), counts)
-        return QueueRuntimeProperties(
-            name=description.name,
-            created_at_utc=description.created_at,
-            updated_at_utc=description.updated_at,
-            accessed_at_utc=await self._accessed_at(path, description),
-            total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
-            transfer_message_count=sum(moving),
-            scheduled_message_count=sum(scheduled),
-            active_message_count=sum(active),
-            dead_letter_message_count=sum(dead),
-            transfer_dead_letter_message_count=sum(undelivered),
-            size_in_bytes=size,
-            partitions=tuple(
-                PartitionRuntimeProperties(
-                    partition=partition,
-                    active_message_count=active[partition],
-                    scheduled_message_count=scheduled[partition],
-                    dead_letter_message_count=dead[partition],
-                    transfer_dead_letter_message_count=undelivered[partition],
-                )
-                for partition in range(description.partitions)
-            ),
+        return _counts_of(
+            description,
+            active=active,
+            scheduled=scheduled,
+            moving=moving,
+            dead=dead,
+            undelivered=undelivered,
+            size=size,
+            accessed_at=await self._accessed_at(path, description),
         )
 
     async def _description(self, queue_name: str) -> QueueDescription:
         return await self._known(QueueDescription, checked(check_entity, queue_name))
+
+
+def _counts_of(
+    description: QueueDescription,
+    *,
+    accessed_at: datetime,
+    active: Sequence[int] = (),
+    scheduled: Sequence[int] = (),
+    moving: Sequence[int] = (),
+    dead: Sequence[int] = (),
+    undelivered: Sequence[int] = (),
+    size: int = 0,
+) -> QueueRuntimeProperties:
+    """Return a queue's counts; each sequence holds a number for each partition, or nothing."""
+    nothing = [0] * description.partitions
+    return QueueRuntimeProperties(
+        name=description.name,
+        created_at_utc=description.created_at,
+        updated_at_utc=description.updated_at,
+        accessed_at_utc=accessed_at,
+        total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
+        transfer_message_count=sum(moving),
+        scheduled_message_count=sum(scheduled),
+        active_message_count=sum(active),
+        dead_letter_message_count=sum(dead),
+        transfer_dead_letter_message_count=sum(undelivered),
+        size_in_bytes=size,
+        partitions=tuple(
+            PartitionRuntimeProperties(
+                partition=partition,
+                active_message_count=(active or nothing)[partition],
+                scheduled_message_count=(scheduled or nothing)[partition],
+                dead_letter_message_count=(dead or nothing)[partition],
+                transfer_dead_letter_message_count=(undelivered or nothing)[partition],
+            )
+            for partition in range(description.partitions)
+        ),
+    )

@@ -24,6 +24,7 @@ from kafkabus._core.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
+    NamespaceFormatError,
     OperationTimeoutError,
     ServiceBusQuotaExceededError,
 )
@@ -39,7 +40,8 @@ from kafkabus._core.rule_properties import (
     rule_properties,
 )
 from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
-from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules
+from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
+from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath, check_entity, check_part
 from kafkabus_mapping.names import subscription_name as subscription_path
 from kafkabus_mapping.names import topic_name as log_name
@@ -129,9 +131,7 @@ class TopicAdministration(Administration):
             "settled_retention": settled_retention,
         }
         checked(check_entity, topic_name)
-        description = await self._create_log(
-            await self._checked(TopicDescription, topic_name, enable_partitioning, given)
-        )
+        description = await self._created(TopicDescription, topic_name, enable_partitioning, given)
         return await self._properties(TopicProperties, description)
 
     @guarded
@@ -237,9 +237,11 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().descriptions.all():
-            if isinstance(description, TopicDescription):
-                yield await self._properties(TopicProperties, description)
+        every = await self._connections().descriptions.all()
+        listed = [one for one in every if isinstance(one, TopicDescription)]
+        async for properties in self._listed(TopicProperties, listed):  # aio-only
+            yield properties  # aio-only
+        # blocking: yield from self._listed(TopicProperties, listed)
 
     @guarded
     async def list_topics_runtime_properties(self) -> AsyncIterator[TopicRuntimeProperties]:
@@ -348,6 +350,7 @@ class TopicAdministration(Administration):
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
+        self._check_rules([rule])
         now = datetime.now(timezone.utc)
         rule = rule.model_copy(update={"created_at": now})
         empty = SubscriptionDescription.model_validate(
@@ -440,8 +443,10 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in await self._connections().catalog.subscriptions_of(await self._topic(topic_name)):
-            yield await self._properties(SubscriptionProperties, description)
+        listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
+        async for properties in self._listed(SubscriptionProperties, listed):  # aio-only
+            yield properties  # aio-only
+        # blocking: yield from self._listed(SubscriptionProperties, listed)
 
     @guarded
     async def list_subscriptions_runtime_properties(
@@ -605,7 +610,19 @@ class TopicAdministration(Administration):
         context = self._connections()
         async with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
             description = await context.rule_changes.settle(lock, await self._subscription(topic_name, name))
-            await context.rule_changes.change(lock, description, wanted(description))
+            rules = wanted(description)
+            self._check_rules(rules)
+            await context.rule_changes.change(lock, description, rules)
+
+    def _check_rules(self, rules: Sequence[RuleDescription]) -> None:
+        """Check that the namespace's format can store rules.
+
+        Raises:
+            NamespaceFormatError: It cannot.
+        """
+        if self._connections().descriptions.written_format == FIRST:
+            for rule in filter(has_decimals, rules):
+                raise NamespaceFormatError(needs_latest(f"a decimal in rule {rule.name!r}", self._settings.namespace))
 
     async def _topic_runtime(self, description: TopicDescription) -> TopicRuntimeProperties:
         path, context = EntityPath(description.name), self._connections()

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafkabus._async.connections import Connections
@@ -30,11 +30,19 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
-from kafkabus._core.record import Record, as_bytes
-from kafkabus._core.settlement import DEFERRED_LIMIT, SettlementBatch, raise_lost, still_there, too_many_deferred
+from kafkabus._core.record import Record, as_bytes, with_changes
+from kafkabus._core.settlement import (
+    DEFERRED_LIMIT,
+    SettlementBatch,
+    raise_lost,
+    still_there,
+    too_many_deferred,
+    too_much_changed,
+)
 from kafkabus._kafka.errors import is_topic_gone
 from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
+from kafkabus._ledger.snapshot import Change
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers
 from kafkabus_mapping.names import EntityPath
@@ -79,6 +87,7 @@ class PendingSettlement:
         raise_lost: Raises the error for lost locks, in the words of the receiver of the messages.
         reason: Why the messages are dead-lettered.
         description: The same in more words.
+        changes: Changes of their application properties.
     """
 
     path: EntityPath
@@ -87,6 +96,12 @@ class PendingSettlement:
     raise_lost: Callable[[str, Sequence[ServiceBusReceivedMessage]], None]
     reason: str | None = None
     description: str | None = None
+    changes: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def kept_changes(self) -> Change:
+        """The changes that the ledger keeps; those of a dead-lettered message are in its copy."""
+        return self.changes if self.verb in {"abandon", "defer"} else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +249,12 @@ class TransactionCommit:
             if one.verb == "dead_letter":
                 records += await self._copies(one, entities[one.path.key])
         settles = [
-            Settles(entity.ledgers[one.batch.delivery.partition].keys.prefix, _ledger_verb(one.verb), one.batch.ranges)
+            Settles(
+                entity.ledgers[one.batch.delivery.partition].keys.prefix,
+                _ledger_verb(one.verb),
+                one.batch.ranges,
+                one.kept_changes,
+            )
             for one in self.settlements
             if one.batch.delivery.partition < (entity := entities[one.path.key]).partitions
         ]
@@ -257,7 +277,7 @@ class TransactionCommit:
         await self._connections.ledger_client.execute(*prepares)
         gone: dict[tuple[Ledger, str], list[Range]] = defaultdict(list)
         for prepare in prepares:
-            for (_, lease, _), lost in zip(prepare.items, prepare.lost, strict=True):
+            for (_, lease, _, _), lost in zip(prepare.items, prepare.lost, strict=True):
                 gone[prepare.ledger, lease] += lost
         for one in self.settlements:
             entity = entities[one.path.key]
@@ -265,10 +285,13 @@ class TransactionCommit:
             for held in there:
                 lost_messages += held.without(gone[entity.ledgers[held.delivery.partition], held.delivery.lease])[1]
             one.raise_lost("settled, and nothing else of the transaction was done", lost_messages)
+        too_much = {prepare.ledger: prepare.too_much for prepare in prepares if prepare.too_much is not None}
         full = {prepare.ledger for prepare in prepares if prepare.full}
         for entity in entities.values():
             for ledger in full.intersection(entity.ledgers):
                 raise too_many_deferred(entity, ledger.partition)
+            for ledger in too_much.keys() & {*entity.ledgers}:
+                raise too_much_changed(entity, ledger.partition, too_much[ledger])
 
     async def _decide(self, producer: TransactionalProducer, marker: Marker, prepares: Sequence[Prepare]) -> None:
         """Commit the Kafka transaction; if it is unknown whether that was done, find out.
@@ -345,22 +368,31 @@ class TransactionCommit:
         destination = EntityLog(letters, partition)
         intent = Intent(0, one.reason, one.description)
         return [
-            (destination.entity.topic, copy_of(message._record, source, destination, intent))
+            (
+                destination.entity.topic,
+                copy_of(with_changes(message._record, one.changes), source, destination, intent),
+            )
             for message in one.batch.messages
         ]
 
     def _prepares(self, marker: Marker, entities: dict[str, Entity]) -> list[Prepare]:
         """Return the operation by which each ledger prepares its settlements."""
-        items: dict[Ledger, dict[tuple[str, str], list[int]]] = defaultdict(lambda: defaultdict(list))
+        items: dict[Ledger, dict[tuple[str, str, tuple[tuple[str, str], ...]], list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         for one in self.settlements:
             delivery, entity = one.batch.delivery, entities[one.path.key]
             if delivery.partition < entity.partitions:
                 offsets = offsets_of(one.batch.ranges)
-                items[entity.ledgers[delivery.partition]][_ledger_verb(one.verb), delivery.lease] += offsets
+                ledger = entity.ledgers[delivery.partition]
+                items[ledger][_ledger_verb(one.verb), delivery.lease, tuple(one.kept_changes.items())] += offsets
         return [
             Prepare(
                 ledger,
-                [(verb, lease, merge_offsets(offsets)) for (verb, lease), offsets in several.items()],
+                [
+                    (verb, lease, merge_offsets(offsets), dict(change))
+                    for (verb, lease, change), offsets in several.items()
+                ],
                 marker.to_text(),
                 int(PREPARED_FOR * 1000),
                 DEFERRED_LIMIT,
@@ -413,7 +445,7 @@ def _resolves(prepares: Sequence[Prepare], *, committed: bool) -> list[Resolve]:
     return [
         Resolve(
             prepare.ledger,
-            merge_offsets(offset for _, _, ranges in prepare.items for offset in offsets_of(ranges)),
+            merge_offsets(offset for _, _, ranges, _ in prepare.items for offset in offsets_of(ranges)),
             prepare.transaction,
             committed=committed,
         )

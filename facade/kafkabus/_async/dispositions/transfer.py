@@ -19,6 +19,7 @@ from kafkabus._async.connections import Connections
 from kafkabus._async.entities.catalog import EntityCatalog
 from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.kafka.producer import OutgoingRecord
+from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._async.stores.clock_skew import ClockSkew
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._async.stores.transaction_markers import TransactionMarkers
@@ -26,6 +27,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
+from kafkabus._core.settlement import too_much_changed
 from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Refused, Retreat, Skip
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
@@ -155,6 +157,7 @@ class Transfers:
         reason: str | None,
         description: str | None,
         forwarding: bool = False,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         """Move messages of one partition into the entity's dead-letter queue.
 
@@ -167,6 +170,7 @@ class Transfers:
             reason: Why they are moved, in a word.
             description: The same in more words.
             forwarding: Whether they cannot be forwarded, and so move into the transfer dead-letter queue.
+            changes: Changes of their application properties, which the ledger keeps until the move has ended.
 
         Returns:
             For each lease the ranges of offsets that it did not hold any more, which were not moved.
@@ -186,7 +190,7 @@ class Transfers:
         intent = Intent(await self._end_of(destination), reason, description)
         if forwarding:
             intent = replace(intent, path=str(path), partition=partition)
-        return await self._move(source, destination, records, intent)
+        return await self._move(source, destination, records, intent, changes)
 
     async def to_partition(
         self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
@@ -251,10 +255,15 @@ class Transfers:
         return len(activate.begun)
 
     async def _move(
-        self, source: EntityLog, destination: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
+        self,
+        source: EntityLog,
+        destination: EntityLog,
+        records: Mapping[str, Sequence[Record]],
+        intent: Intent,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         began = time.monotonic()
-        lost = await self.begin(source, records, intent)
+        lost = await self.begin(source, records, intent, changes)
         moving = [
             record
             for lease, held in records.items()
@@ -364,7 +373,11 @@ class Transfers:
     # The steps, one by one, so that a test may pause between any two.
 
     async def begin(
-        self, source: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
+        self,
+        source: EntityLog,
+        records: Mapping[str, Sequence[Record]],
+        intent: Intent,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
@@ -374,10 +387,14 @@ class Transfers:
                 merge_offsets(record.offset() or 0 for record in held),
                 intent.to_text(),
                 _ms(ORPHAN_AGE),
+                changes,
             )
             for lease, held in records.items()
         ]
         await self._connections.ledger_client.execute(*begins)
+        for begin in begins:
+            if begin.too_much is not None:
+                raise too_much_changed(source.entity, source.partition, begin.too_much)
         return {begin.lease: begin.lost for begin in begins}
 
     async def produce(
@@ -389,7 +406,10 @@ class Transfers:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
         """
         entity, partition = source.entity, source.partition
-        outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
+        changed = await as_changed(self._connections, source.ledger, [record for record, _ in copies])
+        outgoing = [
+            copy_of(record, source, destination, intent) for record, (_, intent) in zip(changed, copies, strict=True)
+        ]
         if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before messages are sent.
             await self._marks.mark(destination.entity, {destination.partition}, "has_message_ttl")

@@ -18,8 +18,9 @@ from weakref import WeakValueDictionary
 
 from kafkabus._async.compat import Lock
 from kafkabus._async.connections import Connections
+from kafkabus._async.entities.client_registry import ClientRegistry
 from kafkabus._async.entities.upkeep_watch import UpkeepWatch
-from kafkabus._async.stores.entity_descriptions import EntityDescriptions
+from kafkabus._async.stores.entity_descriptions import NAMESPACE, EntityDescriptions
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._ledger.keys import full_key
@@ -31,8 +32,10 @@ from kafkabus_mapping.entities import (
     TopicDescription,
     generation_of,
 )
+from kafkabus_mapping.formats import LATEST
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
+from kafkabus_mapping.version import installed_version
 
 LOGGER = logging.getLogger("kafkabus")
 DESCRIPTION_AGE = 5.0
@@ -63,6 +66,7 @@ class EntityCatalog:
         connections: The client's.
         descriptions: The descriptions of all entities of the namespace.
         upkeep_watch: Looks for upkeep when an entity is asked for.
+        registry: Is told that this client does something when an entity is asked for.
         forget: Called with an entity that is gone or was replaced, and with whether its replacement is known.
     """
 
@@ -71,12 +75,14 @@ class EntityCatalog:
         connections: Connections,
         descriptions: EntityDescriptions,
         upkeep_watch: UpkeepWatch,
+        registry: ClientRegistry,
         *,
         forget: Callable[[Entity, bool], Awaitable[None]],
     ) -> None:
         self._connections = connections
         self._descriptions = descriptions
         self._upkeep_watch = upkeep_watch
+        self._registry = registry
         self._forget_elsewhere = forget
         self._guard = threading.Lock()
         self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
@@ -111,9 +117,18 @@ class EntityCatalog:
         known = await self._descriptions.namespace()
         if known is None:
             now = datetime.now(timezone.utc)
-            known = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
-            await self._descriptions.put_namespace(known)
-        elif (known.tier, known.partitions) != (tier, partitions):
+            new = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
+            async with self._descriptions.changing(NAMESPACE) as lock:
+                # Another client may have made it meanwhile.
+                known = await self._descriptions.namespace()
+                if known is None:
+                    # An entity without a namespace's description is an early version's.
+                    if not await self._descriptions.all():
+                        new = new.model_copy(update={"format": LATEST, "format_by": installed_version()})
+                    await lock.check()
+                    await self._descriptions.put_namespace(new)
+                    known = new
+        if (known.tier, known.partitions) != (tier, partitions):
             raise NamespaceRuleError(
                 f"namespace {self._connections.settings.namespace!r} was created in tier {known.tier.value} with partitions "
                 f"{known.partitions}, not in tier {tier.value} with {partitions}: that is fixed, so use another namespace"
@@ -159,6 +174,7 @@ class EntityCatalog:
         elif known.entity.generation != entity.generation:
             await self._forget(known.entity)
         await self._upkeep_watch.look()
+        await self._registry.report()
         return entity
 
     def _up_to_date(self, path: EntityPath) -> Entity | None:
@@ -215,6 +231,7 @@ class EntityCatalog:
             else:
                 self._renew(known, asked_at, known.entity, -math.inf)
         await self._upkeep_watch.look()
+        await self._registry.report()
 
     def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
         """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
@@ -368,8 +385,7 @@ class EntityCatalog:
         """
         if not isinstance(description, TopicDescription):
             return []
-        # To read the descriptions of all entities of a large namespace takes long.
-        described = await self._descriptions.all(description.name + SUBSCRIPTIONS)
+        described = await self._descriptions.beginning_with(description.name + SUBSCRIPTIONS)
         return [one for one in described if isinstance(one, SubscriptionDescription)]
 
     async def readers_of(self, entity: Entity) -> list[Entity]:

@@ -38,6 +38,7 @@ from kafkabus._core.message import (
     MessageLike,
     Outgoing,
     ServiceBusMessageBatch,
+    in_first_format,
     outgoing_of,
 )
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, DeliveryReports, Failure
@@ -46,6 +47,7 @@ from kafkabus._ledger.operations import Cancel
 from kafkabus._runtime import instruments
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
@@ -248,6 +250,7 @@ class ServiceBusSender:
     ) -> tuple[Entity, list[OutgoingRecord]]:
         """Return the entity, and messages with their partitions, as a transaction sends them."""
         entity = await self._checked(outgoing, seconds)
+        outgoing = self._in_written_format(outgoing)
         keyed, keyless = self._choose_partitions(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
@@ -258,6 +261,12 @@ class ServiceBusSender:
         _check_entity(entity, seconds)
         _check_sessions(entity, outgoing)
         return entity
+
+    def _in_written_format(self, outgoing: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Return messages as the namespace's format has them; see ``in_first_format``."""
+        if self._context.descriptions.written_format > FIRST:
+            return outgoing
+        return [in_first_format(message, self._context.settings.namespace) for message in outgoing]
 
     @guarded
     async def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
@@ -280,6 +289,7 @@ class ServiceBusSender:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity, deadline = await self._checked(outgoing, seconds), time.monotonic() + seconds
+        outgoing = self._in_written_format(outgoing)
         unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
         places = _Places(wanted=any(map(is_scheduled, outgoing)))
         left: Set[int] = set(range(len(outgoing)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._async.kafka.offset_reader import read_upto
+from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
@@ -192,7 +193,8 @@ class MessagePeeker:
         """Return messages from one offset to another, and the offset from which on the next are to be read."""
         stored = await parts.archive.read_as_stored(entity, partition, first, last, most_bytes=READ_BYTES)
         records = [one for one in entity.received(stored) if self._session is None or session_of(one) == self._session]
-        return records, read_upto(stored, last, READ_BYTES)
+        changed = await as_changed(parts.connections, entity.ledgers[partition], records)
+        return changed, read_upto(stored, last, READ_BYTES)
 
     def _add(
         self,

@@ -21,6 +21,7 @@ from kafkabus._async.receiving.log_reader import POLL_SLICE, LogReader, ReaderPa
 from kafkabus._async.receiving.recent_records import FILED_AT_ONCE, RecentRecords
 from kafkabus._async.receiving.session_filer import SessionFiler
 from kafkabus._async.receiving.waiting_line import Waiter, WaitingLine
+from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, SessionLockLostError
@@ -281,7 +282,7 @@ class SessionReader:
             delivery = self.log.entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
-                grants.append(Grant(delivery, records))
+                grants.append(Grant(delivery, await as_changed(self._connections, following.ledger, records)))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 await self._connections.ledger_client.execute(Settlement(following.ledger, "release", lock.lease, rest))

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -18,13 +19,14 @@ from kafkabus._async.compat import Bell, Lock, sleep, try_acquire
 from kafkabus._async.redis.connection import RedisConnection
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
 from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
-from kafkabus._ledger.operations import Ledger, LedgerFigures, LedgerState, Look, Operation, Prepare, Request
+from kafkabus._ledger.operations import Keep, Ledger, LedgerFigures, LedgerState, Look, Operation, Prepare, Request
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
     figures_script,
     heartbeat_script,
     look_script,
+    not_as_written_script,
     request_script,
     restore_script,
 )
@@ -48,11 +50,15 @@ LONGEST = 10 * 365 * 24 * 3600
 """The longest time, in seconds, for which Redis remembers anything."""
 RESTORED_AT_ONCE = 100
 """How many ledgers are made anew in one round trip."""
+CHANGES_AT_ONCE = 100
+"""Of how many messages the changed properties are read together."""
 HEARTBEATS_AT_ONCE = 100
 """For how many entities Redis notes heartbeats at a time, during which it does nothing else."""
 ANEW_SECONDS = 600
 """How long, in seconds, the reading of what was written down of a ledger may take before it has to be repeated."""
 
+COMPARED_AT_ONCE = 500
+"""How many ledgers one script compares with what was written down."""
 _STATE = (
     *(
         "cursor",
@@ -289,6 +295,31 @@ class LedgerClient:
             with suppress(RedisError):
                 await self._redis.eval(heartbeat_script().text, len(some), *some, client_id, int(lifetime * 1000), 1)
 
+    async def heard_of(self, keys: Sequence[str], lifetime: float) -> list[list[str]]:
+        """Return the clients that gave a heartbeat within a time, for each key.
+
+        Args:
+            keys: The keys of sorted sets of clients; see ``heartbeat``.
+            lifetime: The time, in seconds.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        seconds, microseconds = await self._patiently(self._redis.time)
+        oldest = seconds * 1000 + microseconds // 1000 - int(lifetime * 1000)
+        members: list[list[str]] = []
+        for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
+            read = partial(self._heard_since, keys[start : start + HEARTBEATS_AT_ONCE], oldest)
+            members += [list(map(text_of, found)) for found in await self._patiently(read)]
+        return members
+
+    async def _heard_since(self, keys: Sequence[str], oldest: int) -> list[list[bytes]]:
+        pipeline = self._redis.pipeline(transaction=False)
+        for key in keys:
+            pipeline.zrangebyscore(key, oldest, "+inf")
+        found: list[list[bytes]] = await pipeline.execute()
+        return found
+
     async def last_heartbeat(self, key: str) -> int | None:
         """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
 
@@ -298,8 +329,20 @@ class LedgerClient:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        latest = await self._patiently(lambda: self._redis.zrange(key, -1, -1, withscores=True))
-        return round(latest[0][1]) if latest else None
+        (latest,) = await self.last_heartbeats([key])
+        return latest
+
+    async def last_heartbeats(self, keys: Sequence[str]) -> list[int | None]:
+        """Return when a client last reported that it receives, for several entities; see ``last_heartbeat``."""
+
+        async def read() -> list[list[tuple[bytes, float]]]:
+            pipeline = self._redis.pipeline(transaction=False)
+            for key in keys:
+                pipeline.zrange(key, -1, -1, withscores=True)
+            found: list[list[tuple[bytes, float]]] = await pipeline.execute()
+            return found
+
+        return [round(latest[0][1]) if latest else None for latest in await self._patiently(read)]
 
     async def unchanged_since(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
         """Return since when each call saw the same, ms since 1970; ``now_ms`` if this is new, or Redis forgot the last one.
@@ -365,6 +408,51 @@ class LedgerClient:
         """
         return [_state_of(values) for values in await self._fields(ledgers, _STATE)]
 
+    async def changed_properties(
+        self, ledger: Ledger, offsets: Sequence[int], *, prepared: bool = False
+    ) -> dict[int, dict[str, str]]:
+        """Return the changed application properties of messages that have some, name to JSON text, by offset.
+
+        They are read by themselves, a few messages at a time, because they may be large.
+
+        Args:
+            ledger: The ledger.
+            offsets: The offsets of the messages.
+            prepared: Whether those are wanted that transactions would change which are not over.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        mark, found = "?" if prepared else "", dict[int, dict[str, str]]()
+        for at in range(0, len(offsets), CHANGES_AT_ONCE):
+            some = offsets[at : at + CHANGES_AT_ONCE]
+            names = [f"{mark}{offset}" for offset in some]
+            texts = await self._patiently(lambda names=names: self._redis.hmget(ledger.keys.properties, names))  # type: ignore[misc]
+            found.update(
+                {offset: json.loads(text) for offset, text in zip(some, texts, strict=True) if text is not None}
+            )
+        return found
+
+    async def add_changes(self, keeps: Sequence[Keep]) -> None:
+        """Add the changed properties to snapshots; those that were changed meanwhile are as they are now."""
+        for keep in keeps:
+            offsets = sorted({int(field.removeprefix("?")) for field in keep.changed})
+            if offsets:
+                # In this order: a transaction that commits meanwhile moves its changes to the others.
+                prepared = await self.changed_properties(keep.ledger, offsets, prepared=True)
+                kept = await self.changed_properties(keep.ledger, offsets)
+                # Those that were moved may have been changed once more since: the transaction's would come over that.
+                still = await self.changed_properties(keep.ledger, list(prepared), prepared=True)
+                changes = [
+                    *(
+                        (offset, change, True)
+                        for offset, change in prepared.items()
+                        if offset in still or offset not in kept
+                    ),
+                    *((offset, change, False) for offset, change in kept.items()),
+                ]
+                keep.snapshot = replace(keep.snapshot, changes=changes)
+
     async def look(self, ledgers: Sequence[Ledger], written: Sequence[str | None], within: float) -> list[Look | None]:
         """Return what upkeep sees of each ledger; None if Redis holds no such ledger.
 
@@ -381,7 +469,10 @@ class LedgerClient:
         """
         script = look_script()
         calls = [
-            (script, [len(ledger.script_keys), *ledger.script_keys, known or _NOT_WRITTEN, int(within * 1000), *_STATE])
+            (
+                script,
+                [len(ledger.script_keys), *ledger.script_keys, _written_text(known), int(within * 1000), *_STATE],
+            )
             for ledger, known in zip(ledgers, written, strict=True)
         ]
         replies = await self._patiently(partial(self._run_all, calls))
@@ -416,6 +507,30 @@ class LedgerClient:
         """
         replies = await self._fields(ledgers, ("cursor", "changed"))
         return [None if cursor is None else text_of(changed) for cursor, changed in replies]
+
+    async def not_as_written(self, ledgers: Sequence[Ledger], written: Sequence[str | None]) -> list[int]:
+        """Return the positions of those of several ledgers that were changed since they were written down, or are gone.
+
+        Args:
+            ledgers: The ledgers.
+            written: Each ledger's ``changed`` when it was written down; None if it was not.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        script, places = not_as_written_script(), {ledger.keys.meta: place for place, ledger in enumerate(ledgers)}
+        groups = self._connection.groups(list(places), COMPARED_AT_ONCE)
+        calls = [
+            (script, [len(keys), *keys, *(_written_text(written[places[key]]) for key in keys)]) for keys in groups
+        ]
+        replies: list[Any] = await self._patiently(partial(self._run_all, calls))
+        found: list[int] = []
+        for keys, reply in zip(groups, replies, strict=True):
+            if isinstance(reply, RedisError):
+                raise self._connection.translated(reply, "a look at changed ledgers")
+            positions: list[int] = reply
+            found += [places[keys[position - 1]] for position in positions]
+        return found
 
     async def ask_upkeep(self, namespace: str, path: EntityPath, within: float) -> None:
         """Ask upkeep to look at an entity, and at a topic's subscriptions, within some seconds: a hint, which may be lost."""
@@ -620,6 +735,7 @@ class LedgerClient:
             return True
         now = int(answer["now"])
         ledger.set_clock(now, asked_at, int(answer.get("skew", 0)))
+        ledger.has_changes = "changes" in answer
         for group, done in zip(request.groups, answer["replies"], strict=True):
             if done:
                 done["now"] = now
@@ -677,6 +793,11 @@ def _fail(request: Request, error: Exception) -> None:
     for operation in request.operations:
         if not operation.done:
             operation.fail(error)
+
+
+def _written_text(changed: str | None) -> str:
+    """Return the text that names a ledger's last change, for a script; it is empty if the ledger was never changed."""
+    return _NOT_WRITTEN if changed is None else changed
 
 
 def _look_of(reply: Sequence[Any] | None) -> Look | None:

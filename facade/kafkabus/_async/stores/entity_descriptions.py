@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache
 from types import TracebackType
+from typing import NamedTuple
 
 from kafkabus._async.compat import sleep
 from kafkabus._async.kafka.compacted_topic import CompactedTopic
@@ -19,13 +20,14 @@ from kafkabus._core.exceptions import (
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
+from kafkabus._core.nearest import nearest_name
 from kafkabus._core.record import as_bytes, place_of
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus_mapping.entities import EntityDescription, read_description
-from kafkabus_mapping.formats import unreadable
+from kafkabus_mapping.formats import FIRST, unreadable, written_format
 from kafkabus_mapping.namespaces import NamespaceDescription
 
-_NAMESPACE = "$namespace"
+NAMESPACE = "$namespace"
 """Name of the namespace's own description; no entity's name begins with a dollar sign."""
 LARGEST = 1_950_000
 """The largest size of a description in bytes; a description is one record."""
@@ -34,9 +36,24 @@ TURN = 30
 TURN_PATIENCE = 60.0
 """How long, in seconds, a client waits for its turn."""
 
+RESERVED_FOR = 60
+"""How long, in seconds, room is reserved for an entity that is being created."""
+
 
 _read = lru_cache(maxsize=1024)(read_description)
 """Descriptions are read again and again, and seldom change."""
+
+
+class Edition(NamedTuple):
+    """Which descriptions a cache holds.
+
+    Attributes:
+        life: Another text once Redis was emptied.
+        upto: The offset of the topic up to which the cache is complete.
+    """
+
+    life: str
+    upto: int
 
 
 class EntityDescriptions:
@@ -53,9 +70,13 @@ class EntityDescriptions:
         namespace: The namespace's name.
         compacted_topic: The topic that holds the descriptions.
         cache: The descriptions in Redis.
+
+    Attributes:
+        written_format: The format that this client writes to the namespace, as of the last read.
     """
 
     def __init__(self, namespace: str, compacted_topic: CompactedTopic, cache: DescriptionCache) -> None:
+        self.written_format = FIRST
         self._namespace = namespace
         self._topic = compacted_topic
         self._cache = cache
@@ -102,15 +123,33 @@ class EntityDescriptions:
         if not self._is_known(upto) or (upto != end and end > 0):
             await self._load()
 
-    async def edition(self) -> str:
-        """Return a text that is another one once a description was written; its first word, if Redis was emptied.
+    async def edition(self) -> Edition:
+        """Return what tells the descriptions, as they are now, from those before a description was written.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         life = await self._cache.life()
         upto, _ = await self._cached([])
-        return f"{life} {upto}"
+        return Edition(life, upto)
+
+    async def changes(self, since: int, upto: int) -> dict[str, EntityDescription | None]:
+        """Return the entities whose descriptions were written between two editions, by name in lower case; None: deleted.
+
+        Args:
+            since: The first offset of the topic that counts.
+            upto: The first offset that counts no more.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        changes: dict[str, EntityDescription | None] = {}
+        async for _, records in self._topic.batches(since):
+            for record in records:
+                name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
+                if name != NAMESPACE and place_of(record)[2] < upto:
+                    changes[name] = None if text is None else read_description(text.decode())
+        return changes
 
     async def namespace(self) -> NamespaceDescription | None:
         """Return the namespace's own description, or None if it does not exist yet.
@@ -118,7 +157,7 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        text = await self._text_of(_NAMESPACE)
+        text = await self._text_of(NAMESPACE)
         return None if text is None else NamespaceDescription.model_validate_json(text)
 
     async def put_namespace(self, description: NamespaceDescription) -> None:
@@ -127,23 +166,70 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        await self._write(_NAMESPACE, description.model_dump_json())
+        await self._write(NAMESPACE, description.model_dump_json())
 
-    async def all(self, beginning: str = "") -> list[EntityDescription]:
+    async def all(self) -> list[EntityDescription]:
         """Return the descriptions of all entities, sorted by name: a subscription's comes after its topic's.
-
-        Args:
-            beginning: Only entities whose names begin with this text.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         upto, texts = await self._cache.all()
-        self._check_format(texts.get(_NAMESPACE))
+        self._check_format(texts.get(NAMESPACE))
         if not self._is_known(upto):
             texts = await self._load()
-        wanted = sorted(name for name in texts if name != _NAMESPACE and name.startswith(beginning.lower()))
-        return [read_description(texts[name]) for name in wanted]
+        return [read_description(texts[name]) for name in sorted(texts.keys() - {NAMESPACE})]
+
+    async def beginning_with(self, text: str) -> list[EntityDescription]:
+        """Return the descriptions of entities whose names begin with a text, sorted by name; the others cost nothing.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        found = await self._cache.find(text.lower())
+        self._check_format(found.own)
+        texts = found.texts
+        if not self._is_known(found.upto):
+            every = await self._load()
+            texts = [every[name] for name in sorted(every) if name.startswith(text.lower())]
+        return list(map(_read, texts))
+
+    async def reserve(self, name: str, token: str, *, partitioned: bool) -> tuple[int, int]:
+        """Reserve room in the namespace for a queue or topic that is to be created, for a minute at the most.
+
+        Args:
+            name: The name.
+            token: A text that names the creation.
+            partitioned: Whether it is to be partitioned.
+
+        Returns:
+            The number of queues and topics without it, and of those that are partitioned; others for which room was reserved
+            before count as well.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        key = name.lower()
+        found = await self._cache.reserve(key, token, partitioned=partitioned, seconds=RESERVED_FOR)
+        self._check_format(found.own)
+        if not self._is_known(found.upto):
+            await self._load()
+            found = await self._cache.reserve(key, token, partitioned=partitioned, seconds=RESERVED_FOR)
+        return found.entities, found.partitioned
+
+    async def give_back(self, name: str, token: str, *, partitioned: bool) -> None:
+        """Give back what was reserved; if Redis cannot be reached, it ends by itself."""
+        with suppress(ServiceBusError):
+            await self._cache.reserve(name.lower(), token, partitioned=partitioned, seconds=0)
+
+    async def nearest(self, name: str) -> EntityDescription | None:
+        """Return the description of the entity that is meant by a name; None if none is near, or there are very many.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka cannot be reached.
+        """
+        near = nearest_name(name, [one for one in await self._cache.names() if one != NAMESPACE])
+        return None if near is None else await self.get(near)
 
     def changing(self, name: str) -> DescriptionLock:
         """Return a lock for changing an entity's description: one client at a time reads it and writes another.
@@ -198,12 +284,12 @@ class EntityDescriptions:
 
     async def _cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
         """Return descriptions from the cache, once the namespace's own, which comes with them, names a readable format."""
-        upto, (own, *texts) = await self._cache.several([_NAMESPACE, *names])
+        upto, (own, *texts) = await self._cache.several([NAMESPACE, *names])
         self._check_format(own)
         return upto, texts
 
     def _check_format(self, own: str | None) -> None:
-        """Check that this version reads the format that the namespace's own description names.
+        """Check that this version reads the format that the namespace's own description names, and note what it writes.
 
         Raises:
             NamespaceFormatError: It does not.
@@ -211,6 +297,9 @@ class EntityDescriptions:
         reason = unreadable(self._namespace, own)
         if reason is not None:
             raise NamespaceFormatError(reason)
+        # Without it, the cache was emptied, and the topic is read next.
+        if own is not None:
+            self.written_format = written_format(own)
 
     def _is_known(self, upto: int) -> bool:
         """Note how far the cache is complete; return whether it is no older than what this client has seen of the topic."""
@@ -226,7 +315,7 @@ class EntityDescriptions:
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
             described[name] = Described(place_of(record)[2], None if text is None else text.decode())
-        self._check_format(described[_NAMESPACE].text if _NAMESPACE in described else None)
+        self._check_format(described[NAMESPACE].text if NAMESPACE in described else None)
         # A broker that lags behind may not know the topic yet, so a cache of no records never counts as complete.
         await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)
         self._upto = max(self._upto, end)

@@ -22,7 +22,7 @@ from kafkabus._core.record import Record, as_bytes
 from kafkabus._kafka.topic_admin import MARKER_TOPIC
 from kafkabus._ledger.operations import Ledger, Resolve, read_runs, words_of
 from kafkabus._ledger.ranges import Range, merge_offsets
-from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._ledger.snapshot import Change, Snapshot
 
 LOGGER = logging.getLogger("kafkabus.transaction")
 
@@ -61,18 +61,26 @@ class Settles(NamedTuple):
         prefix: The prefix of the ledger's keys.
         verb: ``complete``, ``abandon`` or ``defer``.
         ranges: The messages' offsets, ascending.
+        change: Their application properties to change.
     """
 
     prefix: str
     verb: str
     ranges: Sequence[Range]
+    change: Change
 
 
 def _read(record: Record) -> list[Settles]:
     """Return the settlements that a marker names."""
     return [
-        Settles(prefix, verb, [(first, last) for first, last, _ in read_runs(words)])
-        for prefix, verb, words in json.loads(as_bytes(record.value()) or b"[]")
+        Settles(
+            prefix,
+            verb,
+            [(first, last) for first, last, _ in read_runs(words)],
+            change[0] if change else {},
+        )
+        # There are changes in the latest format alone.
+        for prefix, verb, words, *change in json.loads(as_bytes(record.value()) or b"[]")
     ]
 
 
@@ -91,7 +99,10 @@ class TransactionMarkers:
     async def make(self, transaction_id: str, settled: Sequence[Settles]) -> tuple[str, OutgoingRecord]:
         """Return the topic and the record of a transaction's marker."""
         await self._topic.make_ready()
-        text = json.dumps([(one.prefix, one.verb, words_of(one.ranges)) for one in settled], separators=(",", ":"))
+        rows = [
+            (one.prefix, one.verb, words_of(one.ranges), *([dict(one.change)] if one.change else [])) for one in settled
+        ]
+        text = json.dumps(rows, separators=(",", ":"))
         return self._topic.name, OutgoingRecord(0, transaction_id, text.encode(), [])
 
     async def end(self) -> int:

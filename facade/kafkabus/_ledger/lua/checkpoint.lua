@@ -8,8 +8,59 @@
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
 --                        "schedules": true if any were, "scheduled": [[offset, when], …],
 --                        "skipped": [offset, …]}                 all unordered; skipped includes seized messages
+--                        "changed": ["<offset>", "?<offset>", …]  fields of the key properties, if it has any
 --                  and, if duplicates are detected, "dedup_upto": offset, "duplicates": [offset, …],
 --                  "dedup_epoch": number if it is known
+
+-- The fields of changed properties of messages that are not settled, by their ranges and by what is moving; others are
+-- forgotten.
+local function fields_of_changed(held, moving)
+  local fields, is_moving, ranges = {}, {}, {}
+  for _, move in ipairs(moving) do
+    is_moving[move[1]] = is_prepared(move[3]) and 'prepared' or 'moving'
+  end
+  for _, several in ipairs(held) do
+    for _, range in ipairs(several) do
+      ranges[#ranges + 1] = { tonumber(range[1]), tonumber(range[2]) }
+    end
+  end
+  table.sort(ranges, function(a, b) return a[1] < b[1] end)
+  local function is_held(offset)
+    if offset >= ledger.cursor then
+      return true
+    end
+    local low, high = 1, #ranges
+    while low <= high do
+      local middle = math.floor((low + high) / 2)
+      if ranges[middle][2] < offset then
+        low = middle + 1
+      elseif ranges[middle][1] > offset then
+        high = middle - 1
+      else
+        return true
+      end
+    end
+    return false
+  end
+  local bytes, all = 0, redis.call('HGETALL', PROPERTIES)
+  for index = 1, #all, 2 do
+    local field = all[index]
+    local mark, offset = string.match(field, '^(%??)(%d+)$')
+    local prepared = mark ~= ''
+    if prepared and is_moving[offset] == 'prepared' or not prepared and (is_moving[offset] or is_held(tonumber(offset)))
+    then
+      fields[#fields + 1] = field
+      bytes = bytes + #all[index + 1]
+    else
+      write('HDEL', PROPERTIES, field)
+    end
+  end
+  if bytes ~= ledger.properties then
+    ledger.properties = bytes
+    redis.call('HSET', META, 'properties', num(bytes))
+  end
+  return #fields > 0 and fields or nil
+end
 
 operations.snapshot = function(op)
   if op.close then
@@ -57,5 +108,6 @@ operations.snapshot = function(op)
     schedules = ledger.schedules or nil, scheduled = scheduled,
     dedup_epoch = DUPLICATES and ledger.dedup_epoch >= 0 and num(ledger.dedup_epoch) or nil,
     duplicates = DUPLICATES and redis.call('ZRANGE', DUPLICATES, 0, -1) or nil,
+    changed = ledger.properties > 0 and fields_of_changed({ waiting, deferred }, moving) or nil,
   }
 end

@@ -24,7 +24,7 @@
 --   Reply: {"again": [[first, last, count], …]    leased, granted before
 --           "fresh": [[first, last], …]           never granted before: leased, or settled with settle_on_claim
 --           "leased": true                        if they were leased in spite of settle_on_claim, because
---                                                 scheduled ones may be among them
+--                                                 scheduled or changed ones may be among them
 --           "cursor": offset                      of the ledger, afterwards
 --           "epoch_mismatch": true                if nothing was leased unseen, because another leader took over
 --                                                 since: read on from the cursor, as Kafka checks it then
@@ -194,7 +194,7 @@ operations.claim = function(op)
   if has_stale_rules(op) and (again > 0 or op.from) then
     reply.stale_rules = true
   end
-  if op.settle_on_claim and ledger.schedules then
+  if op.settle_on_claim and (ledger.schedules or ledger.properties > 0) then
     op.settle_on_claim, reply.leased = false, true
   end
   if op.ahead then

@@ -2,7 +2,8 @@
 --
 -- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to
 --                      which the hash holds all there is; "$life" tells a hash that was emptied from the one before
---       2… string of each name: for a day the offset of the record by which an entity of that name was deleted
+--       2 index of the descriptions: see description_index.lua
+--       3… string of each name: for a day the offset of the record by which an entity of that name was deleted
 -- ARGV  1 life: if these are all there is, "$life" as it was before they were read; else empty
 --       2 upto: if these are all there is, the end of the topic when they were read
 --       3… name, offset and text of each, the text empty if the entity was deleted; the offset is that of the record in
@@ -10,16 +11,18 @@
 -- Reply how many were kept
 -- Effect: a client that read the topic a while ago, or wrote to it and comes late, does not undo what others know
 -- since. If a description was written right behind what the hash holds, the hash holds all up to it; behind a gap, the
--- next reader of the topic closes it.
+-- next reader of the topic closes it. The index follows.
 
 local DAY = 86400
 local kept, named = 0, {}
+local is_indexed = ARGV[1] == '' and index_read()
 local before = tonumber(redis.call('HGET', KEYS[1], '$upto') or -1)
 local upto = before
 for index = 3, #ARGV, 3 do
   local name, offset, text = ARGV[index], ARGV[index + 1], ARGV[index + 2]
-  local gone = KEYS[index / 3 + 1]
-  local present = redis.call('HGET', KEYS[1], name) or redis.call('GET', gone)
+  local gone = KEYS[index / 3 + 2]
+  local described = redis.call('HGET', KEYS[1], name)
+  local present = described or redis.call('GET', gone)
   if not present or tonumber(string.match(present, '^%d+')) < tonumber(offset) then
     if text == '' then
       redis.call('HDEL', KEYS[1], name)
@@ -27,6 +30,9 @@ for index = 3, #ARGV, 3 do
     else
       redis.call('HSET', KEYS[1], name, offset .. ' ' .. text)
       redis.call('DEL', gone)
+    end
+    if is_indexed then
+      index_change(name, described, text ~= '' and text)
     end
     kept = kept + 1
   end
@@ -47,5 +53,10 @@ if ARGV[1] ~= '' and ARGV[1] == redis.call('HGET', KEYS[1], '$life') then
 end
 if upto > before then
   redis.call('HSET', KEYS[1], '$upto', upto)
+end
+if is_indexed then
+  index_seal()
+else
+  index_anew()
 end
 return kept

@@ -19,6 +19,9 @@
 --   scheduled     zset "<offset>:<when>" by offset: not granted before their time; claims skip them
 --   due           zset the same offsets, with 15 digits, by when that is, ms
 --   moved         hash offset -> offset there, of transfers that ended lately
+--   properties    hash offset -> JSON object: changed application properties of a message that is not settled, name
+--                      -> JSON text; "?" and an offset -> the same, by a transaction that is not over. Of messages
+--                      that are settled, until the next checkpoint at the latest. Clients read it themselves
 -- KEYS if messages have sessions, behind those
 --   sessions      hash "=<session>" -> "<lease>|<low>|<high>": the lease that locks it, if any, and the numbers of
 --                      its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset
@@ -54,6 +57,7 @@
 --   late             transfers that were not finished in time, and copies that their destinations refuse: some of
 --                    them, each as ",<offset>:<since>:<bytes>"; in no checkpoint
 --   returned         deliveries after which messages waited again; for metrics, and in no checkpoint
+--   properties       at most how many bytes the key properties holds
 --   closed           1 if no transaction prepares anything any more
 --   transacts        1 if transactions may have stored records
 --   ring             which hash of ids is filled, and since when each was; see duplicates.lua
@@ -72,13 +76,13 @@
 
 local META, LEASES, EXPIRIES, REDELIVERABLE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, SKIPPED, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local SCHEDULED, DUE, MOVED = KEYS[9], KEYS[10], KEYS[11]
+local SCHEDULED, DUE, MOVED, PROPERTIES = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
 local SESSIONS, FREE, HOLDERS, STATES, DUPLICATES
 local IDS, SLOT = {}, KEYS[#KEYS]
-if #KEYS == 16 or #KEYS == 21 then
-  SESSIONS, FREE, HOLDERS, STATES = KEYS[12], KEYS[13], KEYS[14], KEYS[15]
+if #KEYS == 17 or #KEYS == 22 then
+  SESSIONS, FREE, HOLDERS, STATES = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 end
-if #KEYS >= 17 then
+if #KEYS >= 18 then
   DUPLICATES = KEYS[#KEYS - 5]
   IDS = { KEYS[#KEYS - 4], KEYS[#KEYS - 3], KEYS[#KEYS - 2], KEYS[#KEYS - 1] }
 end
@@ -154,8 +158,8 @@ do
   local meta = redis.call(
     'HMGET', META,
     'cursor', 'version', 'in_flight', 'epoch', 'leader', 'skipped', 'has_message_ttl', 'dedup_upto',
-    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'late', 'rules', 'changed', 'look_at', 'clock', 'slip',
-    'test:skew', 'test:clock', 'test:fault'
+    'dedup_checkpoint', 'dedup_epoch', 'schedules', 'moving', 'late', 'properties', 'rules', 'changed', 'look_at',
+    'clock', 'slip', 'test:skew', 'test:clock', 'test:fault'
   )
   ledger.cursor = tonumber(meta[1] or nil)
   ledger.version = tonumber(meta[2] or 0)
@@ -170,12 +174,13 @@ do
   ledger.schedules = meta[11] and true
   ledger.moving = tonumber(meta[12] or 0)
   ledger.late = meta[13] or ''
-  ledger.rules = tonumber(meta[14] or 0)
-  ledger.changed = meta[15] or ''
-  ledger.look_at = tonumber(meta[16] or math.huge)
-  ledger.clock = tonumber(meta[17] or 0)
-  ledger.slip = tonumber(meta[18] or 0)
-  ledger['test:skew'] = tonumber(meta[19] or 0)
-  ledger['test:clock'] = tonumber(meta[20] or 0)
-  ledger['test:fault'] = tonumber(meta[21] or 0)
+  ledger.properties = tonumber(meta[14] or 0)
+  ledger.rules = tonumber(meta[15] or 0)
+  ledger.changed = meta[16] or ''
+  ledger.look_at = tonumber(meta[17] or math.huge)
+  ledger.clock = tonumber(meta[18] or 0)
+  ledger.slip = tonumber(meta[19] or 0)
+  ledger['test:skew'] = tonumber(meta[20] or 0)
+  ledger['test:clock'] = tonumber(meta[21] or 0)
+  ledger['test:fault'] = tonumber(meta[22] or 0)
 end

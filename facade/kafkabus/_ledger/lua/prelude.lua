@@ -5,7 +5,8 @@
 --       2 channel  of the entity's notifications: "<namespace's>/<entity>"
 --       3 partition
 --       4 JSON list of operations, done in order; each has "op" and its own members
--- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests}
+-- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests,
+--        "changes": true if properties of messages may have been changed}
 --       | {"status": "missing"} | {"status": "stale"}.
 --       Numbers that may be large are decimal strings: Lua's own conversion keeps 14 digits.
 -- Effect: checks come before writes, a message's new home is written before it leaves the old one, the cursor comes

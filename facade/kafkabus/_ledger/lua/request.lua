@@ -44,7 +44,10 @@ if changed then
   -- The time makes it another text than that of a request that Redis lost in a failover.
   ledger.changed = num(ledger.version + 1) .. ':' .. num(now)
 end
-local reply = cjson.encode({ status = 'ok', now = num(now), replies = replies, skew = skew ~= 0 and num(skew) or nil })
+local reply = cjson.encode({
+  status = 'ok', now = num(now), replies = replies, skew = skew ~= 0 and num(skew) or nil,
+  changes = ledger.properties > 0 or nil,
+})
 write(
   'HSET', META, 'cursor', num(ledger.cursor), 'version', num(ledger.version + 1), 'in_flight', num(ledger.in_flight),
   'skipped', num(ledger.skipped), 'epoch', ledger.epoch_at == ledger.cursor and ledger.epoch or '',

@@ -5,9 +5,10 @@
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
 --         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
 --         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
---         "scheduled": [[offset, when], …]; of a subscription "rules", the version of its rules; if it detects
---         duplicates "duplicates": [[first, last], …], "dedup_checkpoint": up to where these are known, "dedup_epoch",
---         and "dedup_upto": from where the log is read once more, because its records from there on are in the window
+--         "scheduled": [[offset, when], …]; "changes": [[offset, {"<name>": "<JSON text>"}, true if prepared], …]; of
+--         a subscription "rules", the version of its rules; if it detects duplicates "duplicates":
+--         [[first, last], …], "dedup_checkpoint": up to where these are known, "dedup_epoch", and "dedup_upto": from
+--         where the log is read once more, because its records from there on are in the window
 --       2 the value of the mark
 -- Reply 1 if it was rebuilt, 0 if there is a ledger, 2 if the mark is another, or gone: Redis was emptied since it was
 --       set, and there may have been a ledger meanwhile that had more written down of it
@@ -55,6 +56,12 @@ end
 for _, offset in ipairs(state.skipped) do
   redis.call('ZADD', SKIPPED, offset, offset)
 end
+local changed = 0
+for _, one in ipairs(state.changes or {}) do
+  local text = cjson.encode(one[2])
+  redis.call('HSET', PROPERTIES, (one[3] and '?' or '') .. one[1], text)
+  changed = changed + #text
+end
 for _, one in ipairs(state.states) do
   redis.call('HSET', STATES, one[1], join_state(one[2], one[3], '1', one[4]))
 end
@@ -83,6 +90,9 @@ if state.dedup_upto then
 end
 if SESSIONS and #state.waiting > 0 then
   fields[#fields + 1], fields[#fields + 2] = 'sessions_unfiled', '1'
+end
+if changed > 0 then
+  fields[#fields + 1], fields[#fields + 2] = 'properties', num(changed)
 end
 if state.rules then
   fields[#fields + 1], fields[#fields + 2] = 'rules', state.rules

@@ -2,19 +2,94 @@
 --
 -- Defines take (used by every operation that takes messages out of a lease) and
 --   complete {lease, ranges}           the messages are done with
---   abandon  {lease, ranges}           they go back to be granted again, this delivery counted
+--   abandon  {lease, ranges, change}   they go back to be granted again, this delivery counted
 --   release  {lease, ranges}           they go back uncounted: no application has seen them
---   defer    {lease, ranges, limit}    they are set aside, granted by offset only. If more than limit would be set
---                                      aside, nothing changes. Reply also: {"full": limit} in that case
+--   defer    {lease, ranges, limit, change}  they are set aside, granted by offset only. If more than limit would be
+--                                      set aside, nothing changes. Reply also: {"full": limit} in that case
 --   renew    {lease, ranges, lock_ms}  they are locked for so long from now on; a session's count as lost, as its lock
 --                                      is theirs. Reply also: {"expiry": ms}
 -- ranges is "<first>[-<last>],…" or a list of [first, last], ascending and disjoint; release without ranges gives back
--- all that is left.
+-- all that is left. change, which may be absent, is {"<name>": "<JSON text>"}: application properties that these
+-- messages have from now on, beside their others. Reply also {"too_much": bytes allowed} if nothing was done, because
+-- there would be more.
 -- Reply of each: {"lost": [[first, last], …]}, ranges that the lease did not hold any more: nothing was changed for
 -- those.
 
 local function read_ranges(ranges)
   return type(ranges) == 'string' and split_chunk(ranges) or ranges
+end
+
+-- How many bytes the changed properties of all messages of a ledger may have, and of one message, which are in one
+-- record of a checkpoint.
+local MOST_PROPERTIES, LARGEST_PROPERTIES = 16 * 1024 * 1024, 1500000
+
+-- The changed properties of a message once a change is made, as text, and as they are now, if it has any.
+local function text_with(change, offset)
+  local before = redis.call('HGET', PROPERTIES, num(offset))
+  local merged = before and cjson.decode(before) or {}
+  for name, value in pairs(change) do
+    merged[name] = value
+  end
+  return cjson.encode(merged), before
+end
+
+-- The texts of changed application properties, by field, once a change is made of messages; with mark, it is that of
+-- a transaction that is not over. Nothing, and the limit, if that is too much.
+local function changed_properties(change, ranges, mark)
+  local texts, growth = {}, 0
+  for _, range in ipairs(change and read_ranges(ranges) or {}) do
+    for offset = range[1], range[2] do
+      local text, before = text_with(change, offset)
+      if #text > LARGEST_PROPERTIES then
+        return nil, LARGEST_PROPERTIES
+      end
+      -- An earlier transaction, which is over, left nothing that matters.
+      texts[(mark or '') .. num(offset)] = mark and cjson.encode(change) or text
+      growth = growth + #text - (mark and 0 or #(before or ''))
+      if ledger.properties + growth > MOST_PROPERTIES then
+        return nil, MOST_PROPERTIES
+      end
+    end
+  end
+  return texts
+end
+
+-- Keeps changed properties of messages of a run, before the run gets its new home.
+local function keep_properties(texts, first, last, mark)
+  for offset = first, next(texts) and last or -1 do
+    local field = (mark or '') .. num(offset)
+    if texts[field] then
+      local before = redis.call('HGET', PROPERTIES, field) or ''
+      -- First, so that all that is kept is known to be.
+      ledger.properties = ledger.properties + #texts[field]
+      write('HSET', META, 'properties', num(ledger.properties))
+      write('HSET', PROPERTIES, field, texts[field])
+      if before ~= '' then
+        ledger.properties = ledger.properties - #before
+        write('HSET', META, 'properties', num(ledger.properties))
+      end
+    end
+  end
+end
+
+-- Forgets changed properties.
+local function forget_property(field)
+  local text = redis.call('HGET', PROPERTIES, field)
+  if text then
+    write('HDEL', PROPERTIES, field)
+    -- More than is kept may be counted, and never nothing while any is.
+    ledger.properties = math.max(1, ledger.properties - #text)
+    write('HSET', META, 'properties', num(ledger.properties))
+  end
+end
+
+-- Forgets the changed properties of messages that are settled.
+local function forget_properties(ranges)
+  for _, range in ipairs(ledger.properties > 0 and ranges or {}) do
+    for offset = range[1], range[2] do
+      forget_property(num(offset))
+    end
+  end
 end
 
 -- Turns on the bits of ranges in a lease's segments; visit(first, last, segment) is called for each run that was open.
@@ -122,15 +197,23 @@ operations.complete = function(op)
   local completed = complete_words(op)
   if completed then
     ledger.in_flight = ledger.in_flight - completed
+    forget_properties(ledger.properties > 0 and read_ranges(op.ranges) or {})
     return { lost = {} }
   end
-  local taken, lost = take(op.lease, op.ranges, function() end)
+  local runs = {}
+  local taken, lost = take(op.lease, op.ranges, function(first, last) runs[#runs + 1] = { first, last } end)
   ledger.in_flight = ledger.in_flight - taken
+  forget_properties(runs)
   return { lost = lost }
 end
 
 operations.abandon = function(op)
+  local texts, most = changed_properties(op.change, op.ranges)
+  if not texts then
+    return { lost = {}, too_much = most }
+  end
   local _, lost = take(op.lease, op.ranges, function(first, last, segment)
+    keep_properties(texts, first, last)
     put_back(segment, first, last, segment.count + 1)
   end)
   return { lost = lost }
@@ -151,7 +234,14 @@ operations.defer = function(op)
   if redis.call('ZCARD', DEFERRED) + coming > op.limit then
     return { lost = {}, full = op.limit }
   end
-  local _, lost = take(op.lease, op.ranges, function(first, last, segment) set_aside(first, last, segment.count) end)
+  local texts, most = changed_properties(op.change, op.ranges)
+  if not texts then
+    return { lost = {}, too_much = most }
+  end
+  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
+    keep_properties(texts, first, last)
+    set_aside(first, last, segment.count)
+  end)
   return { lost = lost }
 end
 

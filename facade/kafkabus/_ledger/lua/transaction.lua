@@ -4,12 +4,16 @@
 -- and a client that finds it late (adopt) can tell by the transaction's marker what is to become of it.
 --
 -- Defines
---   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb}, …], verb one of complete,
+--   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb, change}, …], verb one of complete,
 --            abandon and defer: the messages leave their leases, all of them or, if any is not there any more, none.
+--            change (as of settle.lua) is made with the settlement
 --            Reply: {"lost": [[[first, last], …], …]} by item; also "full": limit if more would be set aside
 --   commit   {ranges, transaction}    messages that this transaction prepared are settled, as it says. Reply: {}
 --   rollback {ranges, transaction}    they are their lease's again; if that has expired, they are available again,
 --            or set aside again, the delivery counted. Reply: {}
+
+-- Marks changed properties that a transaction prepared.
+local PREPARED_MARK = '?'
 
 operations.prepare = function(op)
   local lost, missing, coming = {}, 0, 0
@@ -35,9 +39,21 @@ operations.prepare = function(op)
   if coming > 0 and redis.call('ZCARD', DEFERRED) + coming > op.limit then
     return { lost = lost, full = op.limit }
   end
-  for _, item in ipairs(op.items) do
+  local texts, growth = {}, ledger.properties
+  for index, item in ipairs(op.items) do
+    local most
+    texts[index], most = changed_properties(item.change, item.ranges, PREPARED_MARK)
+    for _, text in pairs(texts[index] or {}) do
+      growth = growth + #text
+    end
+    if most or growth > math.max(ledger.properties, MOST_PROPERTIES) then
+      return { lost = lost, too_much = most or MOST_PROPERTIES }
+    end
+  end
+  for index, item in ipairs(op.items) do
     take(item.lease, item.ranges, function(first, last, segment)
       local intent = join_prepared(item.verb, item.lease, segment.kind, segment.expiry, op.transaction)
+      keep_properties(texts[index], first, last, PREPARED_MARK)
       for offset = first, last do
         -- In this order, as begin does it.
         move_until(offset, now + op.orphan_ms)
@@ -84,8 +100,23 @@ local function resolve(op, visit, arrived)
   end
 end
 
+-- Makes the changes that were prepared of a message's properties, or drops them.
+local function resolve_properties(offset, committed)
+  local field = PREPARED_MARK .. num(offset)
+  local change = ledger.properties > 0 and redis.call('HGET', PROPERTIES, field)
+  if change then
+    if committed then
+      -- It was within the limits when it was prepared.
+      local text = text_with(cjson.decode(change), offset)
+      keep_properties({ [num(offset)] = text }, offset, offset)
+    end
+    forget_property(field)
+  end
+end
+
 operations.commit = function(op)
   resolve(op, function(offset, verb, _, segment)
+    resolve_properties(offset, true)
     if verb == 'complete' then
       ledger.in_flight = ledger.in_flight - 1
     elseif verb == 'defer' then
@@ -128,6 +159,7 @@ end
 operations.rollback = function(op)
   local back = {}
   resolve(op, function(offset, _, lease, segment)
+    resolve_properties(offset, false)
     local expiry = segment.held and segment.held.expiry or segment.expiry
     if expiry > now then
       back[lease] = back[lease] or {}

@@ -1,8 +1,8 @@
 -- Transfers of a message into another log: an intent that any client can finish.
 --
 -- Defines
---   begin {lease, ranges, intent, orphan_ms}  the messages leave the lease and are moving; intent (text) says where to.
---         Reply: {"lost": [[first, last], …]}
+--   begin {lease, ranges, intent, orphan_ms, change}  the messages leave the lease and are moving; intent (text) says
+--         where to; change as of settle.lua. Reply: {"lost": [[first, last], …]}
 --   moved {offset, at, keep_ms}                the copy stands at offset `at` of the destination. The first one wins.
 --         Reply: {"winner": offset there}, or {} if the ledger knows nothing of it any more
 --   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's, in the order in which
@@ -57,7 +57,12 @@ local function renote_late(offset, note)
 end
 
 operations.begin = function(op)
+  local texts, most = changed_properties(op.change, op.ranges)
+  if not texts then
+    return { lost = {}, too_much = most }
+  end
   local _, lost = take(op.lease, op.ranges, function(first, last, segment)
+    keep_properties(texts, first, last)
     for offset = first, last do
       -- In this order, so that a client that looks for late transfers finds all that are under way.
       move_until(offset, now + op.orphan_ms)
@@ -86,6 +91,7 @@ operations.moved = function(op)
     write('HDEL', MOVING, offset)
     renote_late(op.offset, '')
     ledger.in_flight, ledger.moving = ledger.in_flight - 1, ledger.moving - 1
+    forget_properties({ { op.offset, op.offset } })
   end
   return { winner = winner }
 end

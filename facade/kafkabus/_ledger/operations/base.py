@@ -19,10 +19,24 @@ class Ledger:
 
     A client has at most one request under way per ledger. A request whose reply was lost stays in doubt and is sent again,
     under its number, before anything else.
+
+    Attributes:
+        has_changes: Whether properties of messages may have been changed, by its last reply.
     """
 
     __slots__ = (
-        *("_ahead_ms", "_skew_ms", "channel", "in_doubt", "keys", "measured_at_ms", "number", "partition", "pending"),
+        *(
+            "_ahead_ms",
+            "_skew_ms",
+            "channel",
+            "has_changes",
+            "in_doubt",
+            "keys",
+            "measured_at_ms",
+            "number",
+            "partition",
+            "pending",
+        ),
         "script_keys",
     )
 
@@ -35,6 +49,7 @@ class Ledger:
         self.pending: deque[Operation] = deque()
         self.in_doubt: Request | None = None
         self.measured_at_ms: float | None = None
+        self.has_changes = False
         self._ahead_ms = self._skew_ms = 0.0
 
     def set_clock(self, now_ms: int, asked_at: float, skew_ms: int = 0) -> None:

@@ -19,15 +19,17 @@ class Keep(Operation):
         close: Whether another ledger follows this one, so that no transaction prepares anything here any more.
 
     Attributes:
-        snapshot: The snapshot, known when done.
+        snapshot: The snapshot, known when done, without changed properties; see ``LedgerClient.add_changes``.
+        changed: The fields of the ledger's changed properties.
     """
 
-    __slots__ = ("_close", "snapshot")
+    __slots__ = ("_close", "changed", "snapshot")
 
     def __init__(self, ledger: Ledger, *, close: bool = False) -> None:
         super().__init__(ledger)
         self._close = close
         self.snapshot = Snapshot(0, 0)
+        self.changed: list[str] = []
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -36,6 +38,8 @@ class Keep(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         duplicates = set(map(int, reply.get("duplicates", ())))
+        # Their texts are read apart: they may be large.
+        self.changed = list(reply.get("changed", ()))
         self.snapshot = Snapshot(
             cursor=int(reply["cursor"]),
             version=int(reply["version"]),

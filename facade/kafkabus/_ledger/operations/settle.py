@@ -10,28 +10,46 @@ from typing_extensions import override
 from kafkabus._ledger.operations.base import Ledger, Operation
 from kafkabus._ledger.operations.wire_format import read_ranges, words_of
 from kafkabus._ledger.ranges import Range, common
+from kafkabus._ledger.snapshot import Change
 
 
 class Settlement(Operation):
     """Takes messages out of a lease: ``complete``, ``abandon`` or ``release``.
 
+    Args:
+        ledger: The ledger.
+        verb: The way.
+        lease: The lease.
+        ranges: The offsets of the messages; None: all that are left.
+        change: The messages' application properties to change, which the ledger keeps; None without any.
+
     Attributes:
         lost: Ranges that the lease did not hold any more, known when done.
+        too_much: The limit in bytes, if nothing was done because more changed properties would have been kept; else None.
     """
 
-    __slots__ = ("lease", "lost", "ranges", "verb")
+    __slots__ = ("change", "lease", "lost", "ranges", "too_much", "verb")
 
-    def __init__(self, ledger: Ledger, verb: str, lease: str, ranges: Sequence[Range] | None) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        verb: str,
+        lease: str,
+        ranges: Sequence[Range] | None,
+        change: Change | None = None,
+    ) -> None:
         super().__init__(ledger)
         self.verb = verb
         self.lease = lease
         self.ranges = ranges
+        self.change = change
+        self.too_much: int | None = None
         self.lost: list[Range] = []
 
     @property
     @override
     def single(self) -> tuple[str, str, int] | None:
-        if self.ranges is None or len(self.ranges) != 1 or self.ranges[0][0] != self.ranges[0][1]:
+        if self.change or self.ranges is None or len(self.ranges) != 1 or self.ranges[0][0] != self.ranges[0][1]:
             return None
         return self.verb, self.lease, self.ranges[0][0]
 
@@ -40,11 +58,11 @@ class Settlement(Operation):
         arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
         if self.ranges is not None:
             arguments["ranges"] = words_of(self.ranges)
-        return arguments
+        return arguments | {"change": dict(self.change)} if self.change else arguments
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        lost = read_ranges(reply["lost"])
+        lost, self.too_much = read_ranges(reply["lost"]), reply.get("too_much")
         # The reply may also answer other operations, which settle other messages of the lease.
         self.lost = lost if self.ranges is None else common(lost, self.ranges)
         super().resolve(reply)
@@ -83,8 +101,10 @@ class Deferral(Settlement):
 
     __slots__ = ("full", "limit")
 
-    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], limit: int) -> None:
-        super().__init__(ledger, "defer", lease, ranges)
+    def __init__(
+        self, ledger: Ledger, lease: str, ranges: Sequence[Range], limit: int, change: Change | None = None
+    ) -> None:
+        super().__init__(ledger, "defer", lease, ranges, change)
         self.limit = limit
         self.full = False
 

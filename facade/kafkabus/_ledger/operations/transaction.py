@@ -10,6 +10,7 @@ from typing_extensions import override
 from kafkabus._ledger.operations.base import Ledger, Operation
 from kafkabus._ledger.operations.wire_format import read_ranges, words_of
 from kafkabus._ledger.ranges import Range
+from kafkabus._ledger.snapshot import Change
 
 
 class Prepare(Operation):
@@ -17,7 +18,8 @@ class Prepare(Operation):
 
     Args:
         ledger: The ledger.
-        items: Verb, lease and ranges of offsets of each; the verb is ``complete``, ``abandon`` or ``defer``.
+        items: Verb, lease, ranges of offsets, and application properties to change of each; the verb is ``complete``,
+            ``abandon`` or ``defer``.
         transaction: The transaction's name.
         orphan_ms: After how many milliseconds another client looks up the outcome.
         limit: How many messages may be deferred.
@@ -25,14 +27,15 @@ class Prepare(Operation):
     Attributes:
         lost: Ranges that the leases did not hold any more, by item; if there are any, nothing was done. Known when done.
         full: Whether nothing was done, because more than ``limit`` would have been set aside.
+        too_much: The limit in bytes, if nothing was done because more changed properties would have been kept; else None.
     """
 
-    __slots__ = ("full", "items", "limit", "lost", "orphan_ms", "transaction")
+    __slots__ = ("full", "items", "limit", "lost", "orphan_ms", "too_much", "transaction")
 
     def __init__(
         self,
         ledger: Ledger,
-        items: Sequence[tuple[str, str, Sequence[Range]]],
+        items: Sequence[tuple[str, str, Sequence[Range], Change]],
         transaction: str,
         orphan_ms: int,
         limit: int,
@@ -44,12 +47,17 @@ class Prepare(Operation):
         self.limit = limit
         self.lost: list[list[Range]] = []
         self.full = False
+        self.too_much: int | None = None
 
     @override
     def arguments(self) -> dict[str, Any]:
         return {
             "op": "prepare",
-            "items": [{"verb": verb, "lease": lease, "ranges": words_of(ranges)} for verb, lease, ranges in self.items],
+            "items": [
+                {"verb": verb, "lease": lease, "ranges": words_of(ranges)}
+                | ({"change": dict(change)} if change else {})
+                for verb, lease, ranges, change in self.items
+            ],
             "transaction": self.transaction,
             "orphan_ms": self.orphan_ms,
             "limit": self.limit,
@@ -58,7 +66,7 @@ class Prepare(Operation):
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.lost = [read_ranges(lost) for lost in reply["lost"]]
-        self.full = "full" in reply
+        self.full, self.too_much = "full" in reply, reply.get("too_much")
         super().resolve(reply)
 
 

@@ -11,6 +11,7 @@ from typing_extensions import override
 from kafkabus._ledger.operations.base import Ledger, Operation
 from kafkabus._ledger.operations.settle import Settlement
 from kafkabus._ledger.ranges import Range
+from kafkabus._ledger.snapshot import Change
 
 
 class Begin(Settlement):
@@ -18,8 +19,16 @@ class Begin(Settlement):
 
     __slots__ = ("intent", "orphan_ms")
 
-    def __init__(self, ledger: Ledger, lease: str, ranges: Sequence[Range], intent: str, orphan_ms: int) -> None:
-        super().__init__(ledger, "begin", lease, ranges)
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        ranges: Sequence[Range],
+        intent: str,
+        orphan_ms: int,
+        change: Change | None = None,
+    ) -> None:
+        super().__init__(ledger, "begin", lease, ranges, change)
         self.intent = intent
         self.orphan_ms = orphan_ms
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
-from typing import ParamSpec, TypeVar
+from typing import ParamSpec, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -33,11 +33,13 @@ from kafkabus._core.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
+    ServiceBusCommunicationError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
 )
 from kafkabus._core.record import size_of
 from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
+from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.keys import holes_key
 from kafkabus._ledger.operations import LedgerState, Peek
 from kafkabus._ledger.ranges import NEVER
@@ -52,7 +54,7 @@ from kafkabus_mapping.entities import (
     TopicDescription,
 )
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, check_entity, topic_name
-from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier
+from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier, check_forwarding
 
 CREATION_PATIENCE = 5.0
 """How long, in seconds, a creation waits for another one of the same name before it takes over what the other one left."""
@@ -63,6 +65,8 @@ WORDS: Mapping[type[EntityDescription], str] = {
     SubscriptionDescription: "subscription",
 }
 """The word for each kind of entity."""
+LISTED_AT_ONCE = 500
+"""How many listed entities are looked up together."""
 PROBES, PROBED = 4, 4
 """At how many places messages are sampled to estimate the size of all, and how many at each place."""
 LOOKED_THROUGH, LOOK_FOR = 2_000, 0.5
@@ -180,7 +184,24 @@ class Administration:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        return namespace_properties(self._settings.namespace, self._connections().catalog.namespace())
+        context = self._connections()
+        known = context.descriptions.namespace() or context.catalog.namespace()
+        return namespace_properties(self._settings.namespace, known)
+
+    @guarded
+    def upgrade_namespace(self) -> NamespaceProperties:
+        """Bring the namespace into the latest format, for good; kafkabus's own.
+
+        Programs may go on while this runs, which takes 70 seconds. It can be run again if it was cut off, and does nothing in
+        a namespace of the latest format.
+
+        Raises:
+            InvalidOperationError: The namespace does not exist yet, or programs of earlier versions, which the error names, use
+                it; nothing was changed.
+            OperationTimeoutError: Another client upgrades the namespace.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        return namespace_properties(self._settings.namespace, self._connections().format_upgrade.run())
 
     def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
         """Count the messages of each partition of a dead-letter queue, which may not have been needed yet."""
@@ -196,8 +217,7 @@ class Administration:
         entity = self._entity(path, description, description.topic_id)
         sent = context.pool.run(context.topics.newest, entity.topic, range(entity.partitions))
         received = context.ledger_client.last_heartbeat(entity.receivers_key)
-        times = [from_milliseconds(moment) for moment in (sent, received) if moment is not None]
-        return max([description.created_at, *times])
+        return latest_use(description, sent, received)
 
     def _bytes(self, topic: str, counts: Sequence[int]) -> int:
         """Estimate the bytes of so many messages of each of a topic's partitions, by the mean size of a few of them.
@@ -300,10 +320,7 @@ class Administration:
 
     def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
         context = self._connections()
-        topic = context.pool.run(context.topics.describe, description.topic)
-        if topic is None:
-            return EntityAvailabilityStatus.UNKNOWN
-        return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
+        return _availability_of(context.pool.run(context.topics.describe, description.topic))
 
     def _known(self, kind: type[D], name: str) -> D:
         """Return the description of an entity of a kind.
@@ -311,32 +328,71 @@ class Administration:
         Raises:
             MessagingEntityNotFoundError: There is no entity of that kind and name.
         """
-        description = self._connections().descriptions.get(name)
+        descriptions = self._connections().descriptions
+        description = descriptions.get(name)
         if not isinstance(description, kind):
+            near = description or descriptions.nearest(name)
+            remedy = (
+                f"list_{WORDS[kind]}s shows what there is"
+                if near is None
+                else f"did you mean {named(type(near), near.name)}?"
+            )
             raise MessagingEntityNotFoundError(
-                f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: create_{WORDS[kind]} creates it"
+                f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: {remedy}"
             )
         return description
 
-    def _counted(self, listed: Iterable[D], count: Callable[[D], C]) -> Iterator[C]:
-        """Count entities as they are now, and leave out those that were deleted since they were listed."""
-        for one in listed:
-            description = self._as_it_is_now(one)
-            if description is None:
-                continue
-            try:
-                counts = count(description)
-            except ServiceBusError:
-                description = self._as_it_is_now(one)
-                if description is None or description.status is EntityStatus.DELETING:
-                    continue
-                raise
-            yield counts
+    def _listed(self, kind: type[P], listed: Sequence[EntityDescription]) -> Iterator[P]:
+        """Yield the settings of entities; their topics are looked up together."""
+        context = self._connections()
+        namespace = context.catalog.namespace()
+        for first in range(0, len(listed), LISTED_AT_ONCE):
+            some = listed[first : first + LISTED_AT_ONCE]
+            topics = context.pool.run(context.topics.describe_all, list({one.topic for one in some}))
+            for one in some:
+                availability = _availability_of(topics.get(one.topic))
+                yield properties_of(kind, one, namespace, availability, self._settings.fully_qualified_namespace)
+
+    def _counted(
+        self,
+        listed: Sequence[D],
+        count: Callable[[D], C],
+        count_empty: Callable[[Sequence[D]], Mapping[str, C]] | None = None,
+    ) -> Iterator[C]:
+        """Count entities as they are now, and leave out those that were deleted since they were listed.
+
+        Args:
+            listed: The entities.
+            count: Counts one of them.
+            count_empty: Returns the counts of those of several that hold nothing, by name: that takes less time.
+        """
+        for first in range(0, len(listed), LISTED_AT_ONCE):
+            some = listed[first : first + LISTED_AT_ONCE]
+            described = self._connections().descriptions.several([one.name for one in some])
+            known = [now for one, now in zip(some, described, strict=True) if _is_still(now, one)]
+            empty = {} if count_empty is None else count_empty(known)
+            others = [one for one in known if one.name not in empty]
+            counts: list[C | None] = all_of(partial(self._count, one, count) for one in others)
+            counted = {**empty, **dict(zip([one.name for one in others], counts, strict=True))}
+            for one in known:
+                found = counted[one.name]
+                if found is not None:
+                    yield found
+
+    def _count(self, listed: D, count: Callable[[D], C]) -> C | None:
+        """Count an entity; None if it was deleted since it was listed."""
+        try:
+            return count(listed)
+        except ServiceBusError:
+            description = self._as_it_is_now(listed)
+            if description is None or description.status is EntityStatus.DELETING:
+                return None
+            raise
 
     def _as_it_is_now(self, listed: D) -> D | None:
         """Return the current description of an entity; None if the entity was deleted since."""
         known = self._connections().descriptions.get(listed.name)
-        return known if isinstance(known, type(listed)) and known.generation == listed.generation else None
+        return known if _is_still(known, listed) else None
 
     def _checked(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
         """Return the description of a new queue or topic, without its topic's id.
@@ -344,11 +400,15 @@ class Administration:
         Raises:
             MessagingEntityAlreadyExistsError: There is an entity of that name.
             InvalidOperationError: A setting is out of its bounds.
-            ServiceBusQuotaExceededError: The namespace holds as many as it may.
         """
         context, path = self._connections(), EntityPath(checked(check_entity, name))
         self._check_free(name)
-        namespace = context.descriptions.namespace() or context.catalog.create_namespace()
+        namespace = context.descriptions.namespace()
+        if namespace is None:
+            # Another client may create it meanwhile, in another tier.
+            with suppress(NamespaceRuleError):
+                context.catalog.create_namespace()
+            namespace = context.descriptions.namespace() or context.catalog.namespace()
         try:
             partitions = namespace.partitions_for(enable_partitioning)
         except NamespaceRuleError as error:
@@ -365,13 +425,36 @@ class Administration:
         )
         description = validated(kind, changed(empty, given), "created")
         obey(namespace, description)
-        others = [one for one in context.descriptions.all() if not isinstance(one, SubscriptionDescription)]
+        return description
+
+    def _created(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
+        """Create a queue or topic; return its description.
+
+        Raises:
+            MessagingEntityAlreadyExistsError: There is an entity of that name.
+            InvalidOperationError: A setting is out of its bounds.
+            ServiceBusQuotaExceededError: The namespace holds as many as it may.
+        """
+        context, description = self._connections(), self._checked(kind, name, enable_partitioning, given)
+        namespace, partitioned = context.catalog.namespace(), description.enable_partitioning
+        token = uuid.uuid4().hex
+        existing = context.descriptions.reserve(name, token, partitioned=partitioned)
+        is_reached = True
         try:
-            namespace.check_room(partitions, len(others), sum(one.enable_partitioning for one in others))
+            namespace.check_room(description.partitions, *existing)
+            description = self._create_log(description)
+            context.descriptions.put(description)
         except NamespaceRuleError as error:
             raise ServiceBusQuotaExceededError(
                 f"{named(kind, name)} cannot be created: {error}", error=error
             ) from error
+        except ServiceBusCommunicationError:
+            # The caller has waited for long, and the reservation ends by itself.
+            is_reached = False
+            raise
+        finally:
+            if is_reached:
+                context.descriptions.give_back(name, token, partitioned=partitioned)
         return description
 
     def _create_log(self, description: D) -> D:
@@ -390,7 +473,6 @@ class Administration:
             )
         description = description.model_copy(update={"topic_id": topic.topic_id})
         context.catalog.create_ledgers(self._entity(EntityPath(description.name), description).ledgers)
-        context.descriptions.put(description)
         return description
 
     def _check_free(self, name: str) -> None:
@@ -459,7 +541,7 @@ class Administration:
             wanted["status"] = known.status
         now = datetime.now(timezone.utc)
         description = validated(kind, {**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
-        obey(self._connections().catalog.namespace(), description)
+        obey(self._connections().catalog.namespace(), description, known)
         return description
 
     def _properties(self, kind: type[P], description: EntityDescription) -> P:
@@ -507,16 +589,15 @@ class Administration:
 
     def _leads_to(self, first: str, origin: str) -> bool:
         """Return whether messages to one entity are forwarded to another one, or the two are the same."""
-        onwards: dict[str, set[str]] = defaultdict(set)
-        for one in self._connections().descriptions.all():
-            if one.forward_to is not None:
-                own = one.topic_entity if isinstance(one, SubscriptionDescription) else one.name
-                onwards[own.lower()].add(one.forward_to.lower())
+        context = self._connections()
         reached, ahead = set[str](), {first.lower()}
-        while ahead:
+        while ahead and origin.lower() not in ahead:
             reached |= ahead
-            ahead = {there for here in ahead for there in onwards[here]} - reached
-        return origin.lower() in reached
+            known = [one for one in context.descriptions.several(sorted(ahead)) if one is not None]
+            for topic in list(known):
+                known += context.catalog.subscriptions_of(topic)
+            ahead = {one.forward_to.lower() for one in known if one.forward_to is not None} - reached
+        return origin.lower() in ahead
 
     def _name_of(self, setting: str, value: object) -> str:
         """Return the entity's name in an address of it; leave a name as it is."""
@@ -544,16 +625,38 @@ class Administration:
         return self._context
 
 
+def _is_still(known: EntityDescription | None, listed: D) -> TypeGuard[D]:
+    """Return whether an entity is described now that was listed, and not another one of its name."""
+    return isinstance(known, type(listed)) and known.generation == listed.generation
+
+
+def latest_use(description: EntityDescription, *moments: int | None) -> datetime:
+    """Return the latest of several times, ms since 1970, or when the entity was created."""
+    return max([description.created_at, *(from_milliseconds(one) for one in moments if one is not None)])
+
+
+def _availability_of(topic: Topic | None) -> EntityAvailabilityStatus:
+    if topic is None:
+        return EntityAvailabilityStatus.UNKNOWN
+    return EntityAvailabilityStatus.LIMITED if topic.unavailable else EntityAvailabilityStatus.AVAILABLE
+
+
+class NameTypeError(InvalidOperationError, TypeError):
+    """A name is no text; the service's administration has one error for that and for a text that is no name."""
+
+
 def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
     """Return the result of a check of names, and refuse a name as the service's administration does.
 
     Raises:
-        InvalidOperationError: The name breaks a rule; the error is a ValueError, too.
+        InvalidOperationError: The name breaks a rule; the error is a ValueError, too, and a TypeError if the name is no text.
     """
     try:
         return check(*names, **more)
     except NameRuleError as error:
         raise InvalidOperationError(str(error), error=error) from error
+    except TypeError as error:
+        raise NameTypeError(str(error), error=error) from error
 
 
 def named(kind: type[EntityDescription], name: str) -> str:
@@ -578,8 +681,15 @@ def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
         ) from error
 
 
-def obey(namespace: NamespaceDescription, description: EntityDescription) -> None:
+def obey(
+    namespace: NamespaceDescription, description: EntityDescription, known: EntityDescription | None = None
+) -> None:
     """Refuse a description that the namespace does not allow, or whose status a caller cannot set.
+
+    Args:
+        namespace: The namespace.
+        description: The description.
+        known: The description before an update; None if the entity is created.
 
     Raises:
         InvalidOperationError: The description is refused.
@@ -592,6 +702,7 @@ def obey(namespace: NamespaceDescription, description: EntityDescription) -> Non
         )
     try:
         namespace.check_entity(description)
+        check_forwarding(known, description)
     except NamespaceRuleError as error:
         raise InvalidOperationError(f"{named(type(description), description.name)}: {error}", error=error) from error
 

@@ -3,16 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Iterator, Mapping, Sequence, Set
+from datetime import datetime, timedelta
+from functools import partial
+from itertools import islice
 
+from kafkabus._core.entity import Entity
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
     PartitionRuntimeProperties,
     QueueProperties,
     QueueRuntimeProperties,
 )
-from kafkabus._sync.admin.base import checked
+from kafkabus._sync.admin.base import checked, latest_use
 from kafkabus._sync.admin.topics import TopicAdministration
 from kafkabus._sync.compat import guarded
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
@@ -118,7 +121,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         }
         checked(check_entity, queue_name)
         self._resolve_destinations(given, to_others_than=queue_name)
-        description = self._create_log(self._checked(QueueDescription, queue_name, enable_partitioning, given))
+        description = self._created(QueueDescription, queue_name, enable_partitioning, given)
         return self._properties(QueueProperties, description)
 
     @guarded
@@ -190,9 +193,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().descriptions.all():
-            if isinstance(description, QueueDescription):
-                yield self._properties(QueueProperties, description)
+        every = self._connections().descriptions.all()
+        listed = [one for one in every if isinstance(one, QueueDescription)]
+        yield from self._listed(QueueProperties, listed)
 
     @guarded
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
@@ -203,7 +206,44 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         every = self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
-        yield from self._counted(listed, self._runtime)
+        topics = self._connections().pool.run(self._connections().topics.names)
+        count_empty = partial(self._empty, topics)
+        yield from self._counted(listed, self._runtime, count_empty)
+
+    def _empty(self, topics: Set[str], listed: Sequence[QueueDescription]) -> Mapping[str, QueueRuntimeProperties]:
+        """Return the counts of those queues that hold no record and have no dead-letter queues, by name.
+
+        Args:
+            topics: The topics that there are.
+            listed: The queues.
+        """
+        context = self._connections()
+        entities: list[Entity] = []
+        for description in listed:
+            path = EntityPath(description.name)
+            dead_letters = {topic_name(self._settings.namespace, which) for which in path.all[1:]}
+            if not dead_letters & topics:
+                entities.append(self._entity(path, description))
+        # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
+        states = iter(context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
+        logs = {one.topic: one.partitions for one in entities}
+        ends = context.pool.run(context.topics.ends_of_empty, logs)
+        empty: list[Entity] = []
+        for one in entities:
+            own = list(islice(states, one.partitions))
+            if one.topic in ends and all(
+                state is None or (state.cursor == ends[one.topic][partition] and not state.in_flight)
+                for partition, state in enumerate(own)
+            ):
+                empty.append(one)
+        heard = context.ledger_client.last_heartbeats([one.receivers_key for one in empty])
+        described = {one.name: one for one in listed}
+        return {
+            one.path.name: _counts_of(
+                described[one.path.name], accessed_at=latest_use(described[one.path.name], moment)
+            )
+            for one, moment in zip(empty, heard, strict=True)
+        }
 
     def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
@@ -213,29 +253,54 @@ class ServiceBusAdministrationClient(TopicAdministration):
         size = self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
         for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
             size += self._bytes(topic_name(self._settings.namespace, which), counts)
-        return QueueRuntimeProperties(
-            name=description.name,
-            created_at_utc=description.created_at,
-            updated_at_utc=description.updated_at,
-            accessed_at_utc=self._accessed_at(path, description),
-            total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
-            transfer_message_count=sum(moving),
-            scheduled_message_count=sum(scheduled),
-            active_message_count=sum(active),
-            dead_letter_message_count=sum(dead),
-            transfer_dead_letter_message_count=sum(undelivered),
-            size_in_bytes=size,
-            partitions=tuple(
-                PartitionRuntimeProperties(
-                    partition=partition,
-                    active_message_count=active[partition],
-                    scheduled_message_count=scheduled[partition],
-                    dead_letter_message_count=dead[partition],
-                    transfer_dead_letter_message_count=undelivered[partition],
-                )
-                for partition in range(description.partitions)
-            ),
+        return _counts_of(
+            description,
+            active=active,
+            scheduled=scheduled,
+            moving=moving,
+            dead=dead,
+            undelivered=undelivered,
+            size=size,
+            accessed_at=self._accessed_at(path, description),
         )
 
     def _description(self, queue_name: str) -> QueueDescription:
         return self._known(QueueDescription, checked(check_entity, queue_name))
+
+
+def _counts_of(
+    description: QueueDescription,
+    *,
+    accessed_at: datetime,
+    active: Sequence[int] = (),
+    scheduled: Sequence[int] = (),
+    moving: Sequence[int] = (),
+    dead: Sequence[int] = (),
+    undelivered: Sequence[int] = (),
+    size: int = 0,
+) -> QueueRuntimeProperties:
+    """Return a queue's counts; each sequence holds a number for each partition, or nothing."""
+    nothing = [0] * description.partitions
+    return QueueRuntimeProperties(
+        name=description.name,
+        created_at_utc=description.created_at,
+        updated_at_utc=description.updated_at,
+        accessed_at_utc=accessed_at,
+        total_message_count=sum(active) + sum(scheduled) + sum(moving) + sum(dead) + sum(undelivered),
+        transfer_message_count=sum(moving),
+        scheduled_message_count=sum(scheduled),
+        active_message_count=sum(active),
+        dead_letter_message_count=sum(dead),
+        transfer_dead_letter_message_count=sum(undelivered),
+        size_in_bytes=size,
+        partitions=tuple(
+            PartitionRuntimeProperties(
+                partition=partition,
+                active_message_count=(active or nothing)[partition],
+                scheduled_message_count=(scheduled or nothing)[partition],
+                dead_letter_message_count=(dead or nothing)[partition],
+                transfer_dead_letter_message_count=(undelivered or nothing)[partition],
+            )
+            for partition in range(description.partitions)
+        ),
+    )

@@ -23,6 +23,7 @@ from kafkabus._core.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
+    NamespaceFormatError,
     OperationTimeoutError,
     ServiceBusQuotaExceededError,
 )
@@ -40,7 +41,8 @@ from kafkabus._core.rule_properties import (
 from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus._sync.compat import guarded
 from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
-from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules
+from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
+from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath, check_entity, check_part
 from kafkabus_mapping.names import subscription_name as subscription_path
 from kafkabus_mapping.names import topic_name as log_name
@@ -130,7 +132,7 @@ class TopicAdministration(Administration):
             "settled_retention": settled_retention,
         }
         checked(check_entity, topic_name)
-        description = self._create_log(self._checked(TopicDescription, topic_name, enable_partitioning, given))
+        description = self._created(TopicDescription, topic_name, enable_partitioning, given)
         return self._properties(TopicProperties, description)
 
     @guarded
@@ -236,9 +238,9 @@ class TopicAdministration(Administration):
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().descriptions.all():
-            if isinstance(description, TopicDescription):
-                yield self._properties(TopicProperties, description)
+        every = self._connections().descriptions.all()
+        listed = [one for one in every if isinstance(one, TopicDescription)]
+        yield from self._listed(TopicProperties, listed)
 
     @guarded
     def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
@@ -345,6 +347,7 @@ class TopicAdministration(Administration):
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
+        self._check_rules([rule])
         now = datetime.now(timezone.utc)
         rule = rule.model_copy(update={"created_at": now})
         empty = SubscriptionDescription.model_validate(
@@ -435,8 +438,8 @@ class TopicAdministration(Administration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        for description in self._connections().catalog.subscriptions_of(self._topic(topic_name)):
-            yield self._properties(SubscriptionProperties, description)
+        listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
+        yield from self._listed(SubscriptionProperties, listed)
 
     @guarded
     def list_subscriptions_runtime_properties(self, topic_name: str) -> Iterator[SubscriptionRuntimeProperties]:
@@ -596,7 +599,19 @@ class TopicAdministration(Administration):
         context = self._connections()
         with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
             description = context.rule_changes.settle(lock, self._subscription(topic_name, name))
-            context.rule_changes.change(lock, description, wanted(description))
+            rules = wanted(description)
+            self._check_rules(rules)
+            context.rule_changes.change(lock, description, rules)
+
+    def _check_rules(self, rules: Sequence[RuleDescription]) -> None:
+        """Check that the namespace's format can store rules.
+
+        Raises:
+            NamespaceFormatError: It cannot.
+        """
+        if self._connections().descriptions.written_format == FIRST:
+            for rule in filter(has_decimals, rules):
+                raise NamespaceFormatError(needs_latest(f"a decimal in rule {rule.name!r}", self._settings.namespace))
 
     def _topic_runtime(self, description: TopicDescription) -> TopicRuntimeProperties:
         path, context = EntityPath(description.name), self._connections()

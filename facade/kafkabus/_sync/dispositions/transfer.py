@@ -20,6 +20,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTimeoutError, ServiceBusError
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
+from kafkabus._core.settlement import too_much_changed
 from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Refused, Retreat, Skip
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
@@ -27,6 +28,7 @@ from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.catalog import EntityCatalog
 from kafkabus._sync.entities.ledger_marks import LedgerMarks
 from kafkabus._sync.kafka.producer import OutgoingRecord
+from kafkabus._sync.stores.changed_properties import as_changed
 from kafkabus._sync.stores.clock_skew import ClockSkew
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus._sync.stores.transaction_markers import TransactionMarkers
@@ -156,6 +158,7 @@ class Transfers:
         reason: str | None,
         description: str | None,
         forwarding: bool = False,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         """Move messages of one partition into the entity's dead-letter queue.
 
@@ -168,6 +171,7 @@ class Transfers:
             reason: Why they are moved, in a word.
             description: The same in more words.
             forwarding: Whether they cannot be forwarded, and so move into the transfer dead-letter queue.
+            changes: Changes of their application properties, which the ledger keeps until the move has ended.
 
         Returns:
             For each lease the ranges of offsets that it did not hold any more, which were not moved.
@@ -187,7 +191,7 @@ class Transfers:
         intent = Intent(self._end_of(destination), reason, description)
         if forwarding:
             intent = replace(intent, path=str(path), partition=partition)
-        return self._move(source, destination, records, intent)
+        return self._move(source, destination, records, intent, changes)
 
     def to_partition(
         self, entity: Entity, partition: int, there: int, records: Mapping[str, Sequence[Record]]
@@ -252,10 +256,15 @@ class Transfers:
         return len(activate.begun)
 
     def _move(
-        self, source: EntityLog, destination: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
+        self,
+        source: EntityLog,
+        destination: EntityLog,
+        records: Mapping[str, Sequence[Record]],
+        intent: Intent,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         began = time.monotonic()
-        lost = self.begin(source, records, intent)
+        lost = self.begin(source, records, intent, changes)
         moving = [
             record
             for lease, held in records.items()
@@ -365,7 +374,11 @@ class Transfers:
     # The steps, one by one, so that a test may pause between any two.
 
     def begin(
-        self, source: EntityLog, records: Mapping[str, Sequence[Record]], intent: Intent
+        self,
+        source: EntityLog,
+        records: Mapping[str, Sequence[Record]],
+        intent: Intent,
+        changes: Mapping[str, str] | None = None,
     ) -> dict[str, list[Range]]:
         """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
@@ -375,10 +388,14 @@ class Transfers:
                 merge_offsets(record.offset() or 0 for record in held),
                 intent.to_text(),
                 _ms(ORPHAN_AGE),
+                changes,
             )
             for lease, held in records.items()
         ]
         self._connections.ledger_client.execute(*begins)
+        for begin in begins:
+            if begin.too_much is not None:
+                raise too_much_changed(source.entity, source.partition, begin.too_much)
         return {begin.lease: begin.lost for begin in begins}
 
     def produce(
@@ -390,7 +407,10 @@ class Transfers:
             OperationTimeoutError: The transfer is too old to be its owner's any more, or Kafka did not take a copy in time.
         """
         entity, partition = source.entity, source.partition
-        outgoing = [copy_of(record, source, destination, intent) for record, intent in copies]
+        changed = as_changed(self._connections, source.ledger, [record for record, _ in copies])
+        outgoing = [
+            copy_of(record, source, destination, intent) for record, (_, intent) in zip(changed, copies, strict=True)
+        ]
         if destination.entity.expires and any_lives(record for record, _ in copies):
             # As before messages are sent.
             self._marks.mark(destination.entity, {destination.partition}, "has_message_ttl")

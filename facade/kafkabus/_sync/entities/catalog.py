@@ -23,8 +23,9 @@ from kafkabus._ledger.keys import full_key
 from kafkabus._ledger.operations import Claim, Ledger
 from kafkabus._sync.compat import Lock
 from kafkabus._sync.connections import Connections
+from kafkabus._sync.entities.client_registry import ClientRegistry
 from kafkabus._sync.entities.upkeep_watch import UpkeepWatch
-from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
+from kafkabus._sync.stores.entity_descriptions import NAMESPACE, EntityDescriptions
 from kafkabus_mapping.entities import (
     EntityDescription,
     EntityStatus,
@@ -32,8 +33,10 @@ from kafkabus_mapping.entities import (
     TopicDescription,
     generation_of,
 )
+from kafkabus_mapping.formats import LATEST
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
+from kafkabus_mapping.version import installed_version
 
 LOGGER = logging.getLogger("kafkabus")
 DESCRIPTION_AGE = 5.0
@@ -64,6 +67,7 @@ class EntityCatalog:
         connections: The client's.
         descriptions: The descriptions of all entities of the namespace.
         upkeep_watch: Looks for upkeep when an entity is asked for.
+        registry: Is told that this client does something when an entity is asked for.
         forget: Called with an entity that is gone or was replaced, and with whether its replacement is known.
     """
 
@@ -72,12 +76,14 @@ class EntityCatalog:
         connections: Connections,
         descriptions: EntityDescriptions,
         upkeep_watch: UpkeepWatch,
+        registry: ClientRegistry,
         *,
         forget: Callable[[Entity, bool], None],
     ) -> None:
         self._connections = connections
         self._descriptions = descriptions
         self._upkeep_watch = upkeep_watch
+        self._registry = registry
         self._forget_elsewhere = forget
         self._guard = threading.Lock()
         self._locks: WeakValueDictionary[str, Lock] = WeakValueDictionary()
@@ -112,9 +118,18 @@ class EntityCatalog:
         known = self._descriptions.namespace()
         if known is None:
             now = datetime.now(timezone.utc)
-            known = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
-            self._descriptions.put_namespace(known)
-        elif (known.tier, known.partitions) != (tier, partitions):
+            new = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
+            with self._descriptions.changing(NAMESPACE) as lock:
+                # Another client may have made it meanwhile.
+                known = self._descriptions.namespace()
+                if known is None:
+                    # An entity without a namespace's description is an early version's.
+                    if not self._descriptions.all():
+                        new = new.model_copy(update={"format": LATEST, "format_by": installed_version()})
+                    lock.check()
+                    self._descriptions.put_namespace(new)
+                    known = new
+        if (known.tier, known.partitions) != (tier, partitions):
             raise NamespaceRuleError(
                 f"namespace {self._connections.settings.namespace!r} was created in tier {known.tier.value} with partitions "
                 f"{known.partitions}, not in tier {tier.value} with {partitions}: that is fixed, so use another namespace"
@@ -160,6 +175,7 @@ class EntityCatalog:
         elif known.entity.generation != entity.generation:
             self._forget(known.entity)
         self._upkeep_watch.look()
+        self._registry.report()
         return entity
 
     def _up_to_date(self, path: EntityPath) -> Entity | None:
@@ -216,6 +232,7 @@ class EntityCatalog:
             else:
                 self._renew(known, asked_at, known.entity, -math.inf)
         self._upkeep_watch.look()
+        self._registry.report()
 
     def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
         """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
@@ -369,8 +386,7 @@ class EntityCatalog:
         """
         if not isinstance(description, TopicDescription):
             return []
-        # To read the descriptions of all entities of a large namespace takes long.
-        described = self._descriptions.all(description.name + SUBSCRIPTIONS)
+        described = self._descriptions.beginning_with(description.name + SUBSCRIPTIONS)
         return [one for one in described if isinstance(one, SubscriptionDescription)]
 
     def readers_of(self, entity: Entity) -> list[Entity]:

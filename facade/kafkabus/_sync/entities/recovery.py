@@ -329,6 +329,7 @@ class EntityRecovery:
                 return
             keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
             self._connections.ledger_client.execute(*keeps)
+            self._connections.ledger_client.add_changes(keeps)
             member = INCARNATIONS[entity.path.sub_queue]
             latest = {member: getattr(known, member) + 1}
             known = known.model_copy(update=latest)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 import uuid
 from collections import defaultdict, deque
@@ -12,7 +13,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import Self
 
@@ -24,12 +25,15 @@ from kafkabus._core.exceptions import (
     InvalidOperationError,
     MessageAlreadySettled,
     MessageNotFoundError,
+    MessageSizeExceededError,
     MessagingEntityDisabledError,
+    NamespaceFormatError,
     ServiceBusError,
+    SessionLockLostError,
 )
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import Record, session_of
+from kafkabus._core.message import ServiceBusReceivedMessage, check_first_format
+from kafkabus._core.record import Record, session_of, size_of, with_changes
 from kafkabus._core.settlement import (
     DEFERRED_LIMIT,
     SettlementBatch,
@@ -38,6 +42,7 @@ from kafkabus._core.settlement import (
     raise_lost,
     still_there,
     too_many_deferred,
+    too_much_changed,
 )
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
@@ -53,10 +58,13 @@ from kafkabus._sync.kafka.offset_reader import LogTruncatedError
 from kafkabus._sync.receiving.peek import MessagePeeker
 from kafkabus._sync.receiving.readers import Reader, needs_session
 from kafkabus._sync.receiving.session_reader import SessionLock
+from kafkabus._sync.stores.changed_properties import as_changed
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
+from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
 from kafkabus_mapping.numbers import split_sequence_number
+from kafkabus_mapping.properties import PropertyValue, write_changes
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -64,6 +72,10 @@ S = TypeVar("S", bound=Settlement)
 
 DEFAULT_WAIT = 60.0
 """How long, in seconds, a receive waits for a first message by default."""
+ENDS_TOGETHER = 1.0
+"""How much sooner than a wait, in seconds, a session's lock may end and the wait ends without an error all the same."""
+UNREAD_AT_ONCE = 50
+"""How many messages of a session are claimed at once, at the most, if their bytes are limited: their sizes are not known."""
 LOOKED_AT_ONCE = 1_000
 """How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
@@ -106,6 +118,8 @@ class ServiceBusReceiver:
         self._peeker = MessagePeeker()
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         self._half_lock = 0.0
+        # How many bytes of messages a claim takes, as far as their sizes are known before.
+        self._most_bytes: float = math.inf
         self._closed = False
         context.readers.opened(path)
         forks.watch(self)
@@ -243,7 +257,11 @@ class ServiceBusReceiver:
         self._end("complete", "completed", batches, self._settle(entity, "complete", batches))
 
     def abandon_message(
-        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+        self,
+        message: ServiceBusReceivedMessage,
+        *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Give the message back: it is available at once, and one delivery is counted.
 
@@ -251,62 +269,90 @@ class ServiceBusReceiver:
 
         Args:
             message: The message.
+            properties_to_modify: Application properties that the message has from now on, beside its others, as the service
+                does it for its SDKs of .NET, Java, JavaScript and Go. A later change adds to an earlier one. Subscriptions'
+                rules are not evaluated again. The namespace's format must be 2.
             transaction: See ``complete_message``.
 
         Raises:
             MessageLockLostError: The message's lock expired; it is available anyway. For other errors see ``complete_message``.
+            MessageSizeExceededError: With the changed properties, the message would be too large; nothing was done.
+            NamespaceFormatError: The namespace's format is 1, which has no place for changes; nothing was done.
+            ServiceBusQuotaExceededError: The changed properties of all messages of a partition would have more than 16 MiB;
+                those of that partition stay locked.
+            TypeError: Also if a changed property has a type that messages cannot carry.
         """
-        self.abandon_messages([message], transaction=transaction)
+        self.abandon_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
     @guarded
     def abandon_messages(
-        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
+        changes = self._changes(properties_to_modify, batches)
         if transaction is not None:
             # If this counts as one delivery too many, the receiver that claims the message next dead-letters it.
-            transaction._add_settlements(self._pending("abandon", batches))
+            transaction._add_settlements(self._pending("abandon", batches, changes=changes))
             return
         entity = self._context.catalog.entity(self._path)
         last = [one for one in batches if one.delivery.count + 1 >= entity.max_deliveries]
-        lost = self._settle(entity, "abandon", [one for one in batches if one not in last])
+        lost = self._settle(entity, "abandon", [one for one in batches if one not in last], changes)
         for one in last:
-            lost += self._dead_letter(entity, [one], *delivered_too_often(entity, one.delivery.count + 1))
+            lost += self._dead_letter(
+                entity, [one], *delivered_too_often(entity, one.delivery.count + 1), changes=changes
+            )
         self._end("abandon", "abandoned", batches, lost)
 
     def defer_message(
-        self, message: ServiceBusReceivedMessage, *, transaction: ServiceBusTransaction | None = None
+        self,
+        message: ServiceBusReceivedMessage,
+        *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Defer the message: it can be received by its sequence number only, see ``receive_deferred_messages``.
 
         Args:
             message: The message.
+            properties_to_modify: See ``abandon_message``, also for what is raised because of it.
             transaction: See ``complete_message``.
 
         Raises:
             ServiceBusQuotaExceededError: Too many messages of the partition are deferred already; the message stays locked.
             MessageLockLostError: The message's lock expired; it is available again. For other errors see ``complete_message``.
         """
-        self.defer_messages([message], transaction=transaction)
+        self.defer_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
     @guarded
     def defer_messages(
-        self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
+        self,
+        messages: Sequence[ServiceBusReceivedMessage],
+        *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
+        transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
+        changes = self._changes(properties_to_modify, batches)
         if transaction is not None:
-            transaction._add_settlements(self._pending("defer", batches))
+            transaction._add_settlements(self._pending("defer", batches, changes=changes))
             return
         entity = self._context.catalog.entity(self._path)
         asked, lost = self._ask(
-            entity, batches, lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT)
+            entity,
+            batches,
+            lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT, changes),
         )
         full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
         for one, deferral in asked:
-            if not deferral.full:
+            if not deferral.full and deferral.too_much is None:
                 lost += one.settled(deferral.lost)
+        _check_changes(entity, asked)
         if full:
             raise too_many_deferred(entity, full[0])
         self._end("defer", "deferred", batches, lost)
@@ -317,6 +363,7 @@ class ServiceBusReceiver:
         reason: str | None = None,
         error_description: str | None = None,
         *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Move the message into the queue's dead-letter queue.
@@ -325,6 +372,7 @@ class ServiceBusReceiver:
             message: The message.
             reason: The reason in a word.
             error_description: The reason in more words. Each text has at most 4,096 characters, as in Service Bus.
+            properties_to_modify: See ``abandon_message``; in a namespace of any format.
             transaction: See ``complete_message``.
 
         Raises:
@@ -332,7 +380,13 @@ class ServiceBusReceiver:
             MessageLockLostError: The message's lock expired; it stays where it is. For other errors see ``complete_message``.
             OperationTimeoutError: The move began and was not finished in time; it will be finished later.
         """
-        self.dead_letter_messages([message], reason, error_description, transaction=transaction)
+        self.dead_letter_messages(
+            [message],
+            reason,
+            error_description,
+            properties_to_modify=properties_to_modify,
+            transaction=transaction,
+        )
 
     @guarded
     def dead_letter_messages(
@@ -341,22 +395,24 @@ class ServiceBusReceiver:
         reason: str | None = None,
         error_description: str | None = None,
         *,
+        properties_to_modify: Mapping[Any, PropertyValue] | None = None,
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
         _check_reason("reason", reason)
         _check_reason("error_description", error_description)
         batches = self._batches(messages, transaction)
+        # A dead-letter queue has none of its own: messages that are dead-lettered there stay there.
+        verb = "abandon" if self._path.is_dead_letter else "dead_letter"
+        changes = self._changes(properties_to_modify, batches, any_format=verb == "dead_letter")
         if transaction is not None:
-            verb = "abandon" if self._path.is_dead_letter else "dead_letter"
-            transaction._add_settlements(self._pending(verb, batches, reason, error_description))
+            transaction._add_settlements(self._pending(verb, batches, reason, error_description, changes))
             return
         entity = self._context.catalog.entity(self._path)
-        if self._path.is_dead_letter:
-            # A dead-letter queue has none of its own: messages that are dead-lettered there stay there.
-            lost = self._settle(entity, "abandon", batches)
+        if verb == "abandon":
+            lost = self._settle(entity, verb, batches, changes)
         else:
-            lost = self._dead_letter(entity, batches, reason, error_description)
+            lost = self._dead_letter(entity, batches, reason, error_description, changes)
         self._end("dead_letter", "dead-lettered", batches, lost)
 
     @guarded
@@ -543,30 +599,42 @@ class ServiceBusReceiver:
             raise
         return list(zip(there, operations, strict=True)), lost
 
-    def _settle(self, entity: Entity, verb: str, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
+    def _settle(
+        self, entity: Entity, verb: str, batches: list[SettlementBatch], changes: Mapping[str, str] | None = None
+    ) -> list[ServiceBusReceivedMessage]:
         """Complete, abandon or release messages; return those whose locks were lost.
 
         The ledger decides, in ``_ledger/lua/settle.lua``: ``operations`` has a function for each verb.
         """
         asked, lost = self._ask(
-            entity, batches, lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges)
+            entity,
+            batches,
+            lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges, changes),
         )
         for one, settlement in asked:
-            lost += one.settled(settlement.lost)
+            if settlement.too_much is None:
+                lost += one.settled(settlement.lost)
+        _check_changes(entity, asked)
         return lost
 
     def _dead_letter(
-        self, entity: Entity, batches: list[SettlementBatch], reason: str | None, description: str | None
+        self,
+        entity: Entity,
+        batches: list[SettlementBatch],
+        reason: str | None,
+        description: str | None,
+        changes: Mapping[str, str],
     ) -> list[ServiceBusReceivedMessage]:
         """Dead-letter messages; return those whose locks were lost."""
+        kept = changes if self._context.descriptions.written_format > FIRST else {}
         batches, lost = still_there(batches, entity)
         for partition in sorted({one.delivery.partition for one in batches}):
             there = [one for one in batches if one.delivery.partition == partition]
             records: dict[str, list[Record]] = defaultdict(list)
             for one in there:
-                records[one.delivery.lease] += [message._record for message in one.messages]
+                records[one.delivery.lease] += [with_changes(message._record, changes) for message in one.messages]
             refused = self._context.transfers.dead_letter(
-                entity, partition, records, reason=reason, description=description
+                entity, partition, records, reason=reason, description=description, changes=kept
             )
             for one in there:
                 lost += one.settled(refused.get(one.delivery.lease, []))
@@ -651,7 +719,8 @@ class ServiceBusReceiver:
                 deferred=True,
                 session=self._session is not None,
             )
-            grants.append(Grant(delivery, reader.log.read_again(delivery, [(first, last)])))
+            records = reader.log.read_again(delivery, [(first, last)])
+            grants.append(Grant(delivery, as_changed(self._context.connections, recall.ledger, records)))
         return grants
 
     @staticmethod
@@ -749,13 +818,21 @@ class ServiceBusReceiver:
     def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
         """Claim up to ``count`` messages, waiting up to ``wait`` seconds until at least one is there."""
         deadline = time.monotonic() + wait
+        held = self._session is not None and (not self._session._is_open or self._session._seconds_left() > 0)
         while not self._is_unwanted():
             entity = self._entity()
             _check_receivable(entity)
-            lock = None if self._session is None else self._open_session(self._session, wait)
             left = deadline - time.monotonic()
             try:
+                lock = None if self._session is None else self._open_session(self._session, wait)
+                left = deadline - time.monotonic()
                 messages = self._claim_from(entity, lock, count, max(0.0, left))
+            except SessionLockLostError:
+                # A wait for as long as the lock lasts, by a receiver that has nothing to settle, was in vain; it lost nothing.
+                settles = self._mode is ServiceBusReceiveMode.PEEK_LOCK
+                if settles or not held or time.monotonic() < deadline - ENDS_TOGETHER:
+                    raise
+                return []
             except LedgersReplacedError as error:
                 self._context.catalog.check_moved_on(entity, error)
                 continue
@@ -783,9 +860,11 @@ class ServiceBusReceiver:
 
         if lock is None:
             reader = self._context.readers.messages_of(entity)
-            grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take)
+            grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take, most_bytes=self._most_bytes)
         else:
             reader = self._context.readers.sessions_of(entity)
+            if self._most_bytes < math.inf:
+                count = min(count, UNREAD_AT_ONCE)
             grants = reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
         try:
             messages = self._deliver(entity, grants, take)
@@ -929,10 +1008,58 @@ class ServiceBusReceiver:
         return batches
 
     def _pending(
-        self, verb: str, batches: Sequence[SettlementBatch], reason: str | None = None, description: str | None = None
+        self,
+        verb: str,
+        batches: Sequence[SettlementBatch],
+        reason: str | None = None,
+        description: str | None = None,
+        changes: Mapping[str, str] | None = None,
     ) -> list[PendingSettlement]:
         """Return settlements for a transaction."""
-        return [PendingSettlement(self._path, verb, one, self._raise_lost, reason, description) for one in batches]
+        return [
+            PendingSettlement(self._path, verb, one, self._raise_lost, reason, description, changes or {})
+            for one in batches
+        ]
+
+    def _changes(
+        self,
+        properties: Mapping[Any, PropertyValue] | None,
+        batches: Sequence[SettlementBatch],
+        *,
+        any_format: bool = False,
+    ) -> dict[str, str]:
+        """Return application properties to change, by name, as ledgers keep them.
+
+        Args:
+            properties: The properties; None without any.
+            batches: The messages.
+            any_format: Whether a namespace of the first format has a place for them.
+
+        Raises:
+            MessageSizeExceededError: A message would be too large.
+            NamespaceFormatError: The namespace has no place for changes.
+            TypeError: A property has a type that messages cannot carry.
+            ValueError: A text holds half of a surrogate pair.
+        """
+        if properties is None:
+            return {}
+        if not isinstance(properties, Mapping):
+            raise TypeError(f"properties_to_modify is {type(properties).__name__}: give a mapping of names to values")
+        changes = write_changes(properties)
+        entity = self._context.catalog.entity(self._path)
+        if self._context.descriptions.written_format == FIRST:
+            check_first_format(properties, self._context.settings.namespace)
+            if changes and not any_format:
+                what = "a change of a message's application properties"
+                raise NamespaceFormatError(needs_latest(what, self._context.settings.namespace))
+        for message in (message for one in batches for message in one.messages):
+            size = size_of(with_changes(message._record, changes)) if changes else 0
+            if size > entity.max_message_bytes:
+                raise MessageSizeExceededError(
+                    f"message {message.sequence_number} would have {size} bytes with the changed properties: the namespace "
+                    f"takes {entity.max_message_bytes}; change fewer or shorter ones; nothing was done"
+                )
+        return changes
 
     def _check_delivery(self, delivery: Delivery) -> None:
         if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:
@@ -950,6 +1077,17 @@ class ServiceBusReceiver:
             raise ValueError(
                 "The handler has already been shutdown: this receiver was closed, get another from the client"
             )
+
+
+def _check_changes(entity: Entity, asked: Sequence[tuple[SettlementBatch, Settlement]]) -> None:
+    """Check that ledgers kept changed properties.
+
+    Raises:
+        ServiceBusQuotaExceededError: One did not, and did nothing.
+    """
+    for _, settlement in asked:
+        if settlement.too_much is not None:
+            raise too_much_changed(entity, settlement.ledger.partition, settlement.too_much)
 
 
 def _check_receivable(entity: Entity) -> None:

@@ -33,6 +33,7 @@ from kafkabus._core.message import (
     MessageLike,
     Outgoing,
     ServiceBusMessageBatch,
+    in_first_format,
     outgoing_of,
 )
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, DeliveryReports, Failure
@@ -47,6 +48,7 @@ from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus._sync.kafka.producer import OutgoingRecord
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number, split_sequence_number
@@ -249,6 +251,7 @@ class ServiceBusSender:
     ) -> tuple[Entity, list[OutgoingRecord]]:
         """Return the entity, and messages with their partitions, as a transaction sends them."""
         entity = self._checked(outgoing, seconds)
+        outgoing = self._in_written_format(outgoing)
         keyed, keyless = self._choose_partitions(entity, outgoing, frozenset())
         return entity, [*keyed, *keyless]
 
@@ -259,6 +262,12 @@ class ServiceBusSender:
         _check_entity(entity, seconds)
         _check_sessions(entity, outgoing)
         return entity
+
+    def _in_written_format(self, outgoing: Sequence[Outgoing]) -> Sequence[Outgoing]:
+        """Return messages as the namespace's format has them; see ``in_first_format``."""
+        if self._context.descriptions.written_format > FIRST:
+            return outgoing
+        return [in_first_format(message, self._context.settings.namespace) for message in outgoing]
 
     @guarded
     def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
@@ -281,6 +290,7 @@ class ServiceBusSender:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
         entity, deadline = self._checked(outgoing, seconds), time.monotonic() + seconds
+        outgoing = self._in_written_format(outgoing)
         unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
         places = _Places(wanted=any(map(is_scheduled, outgoing)))
         left: Set[int] = set(range(len(outgoing)))

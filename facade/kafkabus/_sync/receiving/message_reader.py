@@ -19,11 +19,12 @@ from kafkabus._core.duplicate_detection import home_of
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.fetch_plan import PartitionView, PlannedClaim, sweeps
-from kafkabus._core.record import Record, schedule_of
+from kafkabus._core.record import Record, schedule_of, size_of
 from kafkabus._ledger.operations import IN_FLIGHT_LIMIT, Claim, Granted, new_lease
 from kafkabus._sync.compat import sleep, uninterrupted
 from kafkabus._sync.receiving.granted_records import SWEPT_AT_ONCE
 from kafkabus._sync.receiving.log_reader import POLL_SLICE, SLOW_POLL, LogReader, ReaderParts
+from kafkabus._sync.stores.changed_properties import as_changed
 
 LOGGER = logging.getLogger("kafkabus.reader")
 
@@ -62,7 +63,15 @@ class MessageReader:
             math.inf if entity.detects_duplicates or entity.subscription_filter is not None else 0.0
         )
 
-    def receive(self, want: int, timeout: float, closed: Callable[[], bool], *, take: bool = False) -> list[Grant]:
+    def receive(
+        self,
+        want: int,
+        timeout: float,
+        closed: Callable[[], bool],
+        *,
+        take: bool = False,
+        most_bytes: float = math.inf,
+    ) -> list[Grant]:
         """Claim up to ``want`` messages, waiting until at least one is there.
 
         Args:
@@ -71,6 +80,8 @@ class MessageReader:
             closed: Whether the receiver was closed, and wants none any more.
             take: Whether messages are received and deleted. The claim itself settles those that were never granted before,
                 unless expired messages are dead-lettered: then none is settled before it is known not to have expired.
+            most_bytes: How many bytes the messages may have together that were read before they are claimed, if they are
+                several. Of others, few are claimed at a time.
 
         Returns:
             The messages that were granted; none if time ran out.
@@ -87,18 +98,18 @@ class MessageReader:
         try:
             if take:
                 grants = log.undelivered.take(want)
+            kept = 0
             while not log.is_closed and not closed():
-                left = (
-                    0
-                    if log.is_late(grants) or (self._in_order and grants)
-                    else want - sum(len(grant.records) for grant in grants)
-                )
+                left = self._left(want, grants, most_bytes - kept)
                 log.tend(idle=not plan.buffered and not grants)
                 if not log.read_on(left, 0.0 if grants else log.patience(deadline)):
                     continue
-                planned = plan.claims(left, fresh=not log.is_full)
+                unread = self._unread(left, most_bytes - kept)
+                planned = plan.claims(left, fresh=not log.is_full, most_bytes=most_bytes - kept, unread=unread)
                 if planned:
                     self._claim(planned, take, grants)
+                    # Messages that were claimed may have gone elsewhere.
+                    kept = 0 if most_bytes == math.inf else _size_of(grants)
                     looks = log.entity.detects_duplicates or log.subscription_filter is not None
                     if looks and not grants and time.monotonic() >= deadline:
                         # There may be many records to look at before one that is a message.
@@ -115,6 +126,18 @@ class MessageReader:
             raise
         finally:
             log.release()
+
+    def _left(self, want: int, grants: Sequence[Grant], most_bytes: float) -> int:
+        """Return how many messages are wanted beside those that were granted."""
+        if self.log.is_late(grants) or (grants and (self._in_order or most_bytes <= 0)):
+            return 0
+        return want - sum(len(grant.records) for grant in grants)
+
+    def _unread(self, left: int, most_bytes: float) -> int:
+        """Return how many messages may be claimed whose sizes are not known."""
+        if most_bytes == math.inf:
+            return left
+        return min(left, max(AHEAD_FROM, int(most_bytes // self.log.entity.max_message_bytes)))
 
     # LogListener.
 
@@ -316,7 +339,8 @@ class MessageReader:
         records = self.log.postpone(delivery, records)
         if self._has_strays:
             records = self._move_strays(delivery, records)
-        return self._parts.dispositions.as_received(self.log.entity, delivery, records)
+        records = self._parts.dispositions.as_received(self.log.entity, delivery, records)
+        return as_changed(self._connections, self.log.entity.ledgers[delivery.partition], records)
 
     @property
     def _has_strays(self) -> bool:
@@ -340,3 +364,8 @@ class MessageReader:
         for home, strays in by_home.items():
             self._parts.dispositions.move(self.log.entity, delivery, home, strays)
         return own
+
+
+def _size_of(grants: Sequence[Grant]) -> int:
+    """Return how many bytes granted messages have together."""
+    return sum(size_of(record) for grant in grants for record in grant.records)

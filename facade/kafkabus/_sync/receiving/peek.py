@@ -14,6 +14,7 @@ from kafkabus._ledger.operations import Found, Peek
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.dispositions.duplicate_scan import DuplicateScan
 from kafkabus._sync.kafka.offset_reader import read_upto
+from kafkabus._sync.stores.changed_properties import as_changed
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus_mapping.codec import record_size
 from kafkabus_mapping.keys import partition_of
@@ -193,7 +194,8 @@ class MessagePeeker:
         """Return messages from one offset to another, and the offset from which on the next are to be read."""
         stored = parts.archive.read_as_stored(entity, partition, first, last, most_bytes=READ_BYTES)
         records = [one for one in entity.received(stored) if self._session is None or session_of(one) == self._session]
-        return records, read_upto(stored, last, READ_BYTES)
+        changed = as_changed(parts.connections, entity.ledgers[partition], records)
+        return changed, read_upto(stored, last, READ_BYTES)
 
     def _add(
         self,

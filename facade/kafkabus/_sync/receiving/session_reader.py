@@ -29,6 +29,7 @@ from kafkabus._sync.receiving.log_reader import POLL_SLICE, LogReader, ReaderPar
 from kafkabus._sync.receiving.recent_records import FILED_AT_ONCE, RecentRecords
 from kafkabus._sync.receiving.session_filer import SessionFiler
 from kafkabus._sync.receiving.waiting_line import Waiter, WaitingLine
+from kafkabus._sync.stores.changed_properties import as_changed
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
@@ -280,7 +281,7 @@ class SessionReader:
             delivery = self.log.entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
             records, cut = self._records(delivery, [(first, last) for first, last, _ in ranges])
             if records:
-                grants.append(Grant(delivery, records))
+                grants.append(Grant(delivery, as_changed(self._connections, following.ledger, records)))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 self._connections.ledger_client.execute(Settlement(following.ledger, "release", lock.lease, rest))

@@ -10,12 +10,24 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from redis import Redis
 from redis.exceptions import RedisError, ResponseError
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential, wait_random
+from tenacity import Retrying, retry_if_exception, wait_exponential, wait_random
 
 from kafkabus._core import in_memory_registry
 from kafkabus._core.exceptions import LedgerError, ServiceBusAuthorizationError, ServiceBusError, UnsuitableRedisError
-from kafkabus._ledger.keys import deleted_key, descriptions_key, turn_key
-from kafkabus._ledger.scripts import describe_script, let_go_script
+from kafkabus._ledger.keys import (
+    deleted_key,
+    description_index_key,
+    descriptions_key,
+    reservations_key,
+    turn_key,
+)
+from kafkabus._ledger.scripts import (
+    Script,
+    describe_script,
+    find_descriptions_script,
+    let_go_script,
+    reserve_script,
+)
 from kafkabus._redis.errors import of_cluster, passes, translated
 from kafkabus._redis.replies import mode_of, text_of
 from kafkabus._sync.compat import Lock, Semaphore, cancellable
@@ -26,6 +38,8 @@ LOGGER = logging.getLogger("kafkabus.ledger")
 
 T = TypeVar("T")
 
+REACHED_WITHIN = 7.0
+"""For how long, in seconds, a call is retried at the most until Redis has answered a first one."""
 CALLS_AT_ONCE = 32
 """How many calls wait for Redis at a time at the most, each with a connection; redis-py refuses a call that finds none."""
 
@@ -52,7 +66,8 @@ class RedisConnection:
         redis: A client of Redis.
         address: The address of Redis for error messages, without a password.
         namespace: The namespace whose keys Redis holds.
-        retry_for: For how long, in seconds, a call is retried while Redis cannot serve it.
+        retry_for: For how long, in seconds, a call is retried while Redis cannot serve it; ``REACHED_WITHIN`` at the most
+            until Redis has answered once.
 
     Attributes:
         redis: The client of Redis.
@@ -64,6 +79,7 @@ class RedisConnection:
         self.address = address
         self._namespace = namespace
         self._retry_for = retry_for
+        self._answered = False
         self._looked_at = False
         self._looking = Lock()
         self._room = Semaphore(CALLS_AT_ONCE)
@@ -72,7 +88,8 @@ class RedisConnection:
         """Make a call to Redis; retry while Redis cannot serve it.
 
         Raises:
-            ServiceBusCommunicationError: Redis cannot be reached, or cannot serve, as in a failover; tried for ``retry_for``.
+            ServiceBusCommunicationError: Redis cannot be reached, or cannot serve, as in a failover; tried for ``retry_for``,
+                or ``REACHED_WITHIN`` if it never answered.
             ServiceBusAuthenticationError: Redis refuses the credentials.
             ServiceBusAuthorizationError: The credentials do not allow the call.
             ServiceBusServerBusyError: Redis takes no writes, because its memory is full or it cannot save.
@@ -87,8 +104,11 @@ class RedisConnection:
                         with self._looking:
                             if not self._looked_at:
                                 self._look_at()
-                    return ask()
+                    answer = ask()
+                    self._answered = True
+                    return answer
             except RedisError as error:
+                self._answered |= isinstance(error, ResponseError)
                 if passes(error):
                     self._may_be_another(error)
                 raise
@@ -105,7 +125,9 @@ class RedisConnection:
                 LOGGER.warning("redis_retry address=%s error=%s", self.address, error)
             retrying = Retrying(
                 retry=retry_if_exception(passes),
-                stop=stop_after_delay(self._retry_for),
+                stop=lambda state: (
+                    state.seconds_since_start is not None and state.seconds_since_start >= self._patience
+                ),
                 wait=wait_exponential(multiplier=0.05, max=1.0) + wait_random(0, 0.05),
                 reraise=True,
             )
@@ -126,7 +148,12 @@ class RedisConnection:
 
     def translated(self, error: RedisError, what: str = "a command") -> ServiceBusError:
         """Return the SDK's error for an error of Redis in reply to ``what``."""
-        return translated(error, address=self.address, namespace=self._namespace, tried_for=self._retry_for, what=what)
+        return translated(error, address=self.address, namespace=self._namespace, tried_for=self._patience, what=what)
+
+    @property
+    def _patience(self) -> float:
+        """For how long a call is retried, in seconds: a wrong address is no failover."""
+        return self._retry_for if self._answered else min(self._retry_for, REACHED_WITHIN)
 
     def _may_be_another(self, error: RedisError) -> None:
         """Have Redis checked and its address looked up again, because the next call may reach another Redis."""
@@ -194,8 +221,28 @@ class Described(NamedTuple):
     text: str | None
 
 
+class Found(NamedTuple):
+    """Counts of all entities, and descriptions of some, as the cache has them.
+
+    Attributes:
+        upto: The offset of the topic up to which the cache is complete.
+        own: The namespace's own description; None if the cache does not hold it.
+        entities: The number of queues and topics.
+        partitioned: The number of those that are partitioned.
+        texts: The descriptions that were asked for.
+    """
+
+    upto: int
+    own: str | None
+    entities: int
+    partitioned: int
+    texts: Sequence[str]
+
+
 class DescriptionCache:
     """The cache of descriptions of a namespace's entities, by their names in lower case; see ``lua/describe.lua``.
+
+    An index beside it counts and lists the entities; see ``lua/description_index.lua``.
 
     Args:
         connection: The connection to the Redis that holds the cache.
@@ -206,6 +253,8 @@ class DescriptionCache:
         self._connection = connection
         self._redis = connection.redis
         self._key = descriptions_key(namespace)
+        self._index = description_index_key(namespace)
+        self._reservations = reservations_key(namespace)
         self._namespace = namespace
 
     def get(self, name: str) -> tuple[int, str | None]:
@@ -237,6 +286,42 @@ class DescriptionCache:
         upto = _offset(cached.pop(_UPTO.encode(), None))
         return upto, {text_of(name): text for name, kept in cached.items() if (text := _kept_text(kept)) is not None}
 
+    def find(self, beginning: str = "") -> Found:
+        """Count the entities, and return the descriptions of those whose names, in lower case, begin with a text.
+
+        Args:
+            beginning: The text; if it is empty, no descriptions are returned.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        return _found(self._run(find_descriptions_script(), [self._key, self._index], beginning))
+
+    def reserve(self, name: str, token: str, *, partitioned: bool, seconds: int) -> Found:
+        """Reserve room for a queue or topic that is to be created; return what there is without it, with earlier reservations.
+
+        Args:
+            name: The name in lower case.
+            token: A text that names the creation.
+            partitioned: Whether it is to be partitioned.
+            seconds: How long a reservation counts if it is not given back; 0 to give it back.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        keys = [self._key, self._index, self._reservations]
+        reply = self._run(reserve_script(), keys, name, int(partitioned), token, seconds)
+        return _found(reply or ["", "", 0, 0])
+
+    def names(self) -> list[str]:
+        """Return the names that the cache holds, in lower case.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        kept = map(text_of, self._connection.call(lambda: self._redis.hkeys(self._key)))
+        return [name for name in kept if name not in {_LIFE, _UPTO}]
+
     def life(self) -> str:
         """Return the cache's identity, which changes when the cache is emptied.
 
@@ -259,11 +344,9 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        keys = [self._key, *(deleted_key(self._namespace, name) for name in described)]
+        keys = [self._key, self._index, *(deleted_key(self._namespace, name) for name in described)]
         arguments = [part for name, (offset, text) in described.items() for part in (name, offset, text or "")]
-        self._connection.call(
-            lambda: self._redis.eval(describe_script().text, len(keys), *keys, all_of, upto, *arguments),
-        )
+        self._run(describe_script(), keys, all_of, upto, *arguments)
 
     def empty(self) -> None:
         """Empty the cache.
@@ -271,7 +354,7 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        self._connection.call(lambda: self._redis.delete(self._key))
+        self._connection.call(lambda: self._redis.delete(self._key, self._index))
 
     def take_turn(self, name: str, token: str, seconds: int) -> bool:
         """Take the turn to change a description for some seconds; return False if it is taken.
@@ -298,7 +381,16 @@ class DescriptionCache:
             ServiceBusCommunicationError: Redis cannot be reached; the turn ends by itself.
         """
         key = turn_key(self._namespace, name)
-        self._connection.call(lambda: self._redis.eval(let_go_script().text, 1, key, token))
+        self._run(let_go_script(), [key], token)
+
+    def _run(self, script: Script, keys: Sequence[str], *arguments: str | int) -> Any:
+        return self._connection.call(lambda: self._redis.eval(script.text, len(keys), *keys, *arguments))
+
+
+def _found(reply: Sequence[Any]) -> Found:
+    upto, own, entities, partitioned, *kept = reply
+    texts = [text for one in kept if (text := _kept_text(one)) is not None]
+    return Found(_offset(upto), _kept_text(own), int(entities), int(partitioned), texts)
 
 
 def _offset(value: bytes | str | None) -> int:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from kafkabus._core.record import as_bytes
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
@@ -14,6 +15,7 @@ from kafkabus._ledger.snapshot import Snapshot, read_snapshot
 from kafkabus._sync.compat import Lock
 from kafkabus._sync.connections import Connections
 from kafkabus_mapping.checkpoints import (
+    CHANGES,
     CHECKPOINTS,
     SEPARATOR,
     block_content,
@@ -24,16 +26,19 @@ from kafkabus_mapping.checkpoints import (
 
 LOGGER = logging.getLogger("kafkabus")
 
+K = TypeVar("K")
+
 BELIEVED_FOR = 2.0
 """For how many seconds a read of the topic counts as current; an older checkpoint only delivers more messages again."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """The records of one ledger in the topic: its head, and its blocks by number."""
+    """The records of one ledger in the topic: its head, its blocks by number, and parts with changed properties by name."""
 
     head: str | None = None
     blocks: dict[int, str] = field(default_factory=dict)
+    changes: dict[str, str] = field(default_factory=dict)
 
 
 class Checkpoints:
@@ -79,7 +84,9 @@ class Checkpoints:
 
     def _read(self, prefix: str) -> Snapshot | None:
         written = self._written.get(prefix)
-        return None if written is None or written.head is None else read_snapshot(written.head, written.blocks)
+        if written is None or written.head is None:
+            return None
+        return read_snapshot(written.head, written.blocks, written.changes)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, only the parts that differ from the last ones; skip ledgers whose checkpoint is as new or newer.
@@ -98,6 +105,7 @@ class Checkpoints:
             outdated: set[str] = set()
             blocks: dict[str, str | None] = {}
             heads: dict[str, str | None] = {}
+            gone: dict[str, str | None] = {}
             for prefix, snapshot in snapshots.items():
                 written = self._written.get(prefix, _Written())
                 if written.head is not None and head_version(written.head) >= snapshot.version:
@@ -112,9 +120,24 @@ class Checkpoints:
                         versions[block] = snapshot.version
                         blocks[f"{prefix}{SEPARATOR}{block}"] = block_text(snapshot.version, content)
                 blocks |= dict.fromkeys(f"{prefix}{SEPARATOR}{block}" for block in present.keys() - versions.keys())
-                heads[prefix] = snapshot.head(versions)
-            # Blocks first: a head must not name blocks that are not there.
-            for texts in (blocks, heads):
+                changes = snapshot.change_chunks()
+                since = {
+                    name: block_version(before)
+                    if (before := written.changes.get(name)) is not None and block_content(before) == content
+                    else snapshot.version
+                    for name, content in changes.items()
+                }
+                blocks |= {
+                    f"{prefix}{SEPARATOR}{CHANGES}{name}": block_text(snapshot.version, changes[name])
+                    for name, version in since.items()
+                    if version == snapshot.version
+                }
+                gone |= dict.fromkeys(
+                    f"{prefix}{SEPARATOR}{CHANGES}{name}" for name in written.changes.keys() - changes.keys()
+                )
+                heads[prefix] = snapshot.head(versions, since)
+            # Blocks first: a head must not name blocks that are not there. Changed properties that it names are there as long.
+            for texts in (blocks, heads, gone):
                 self._store(texts)
             return outdated
 
@@ -133,7 +156,11 @@ class Checkpoints:
             # Heads first, because they name blocks.
             self._store({prefix: None for prefix, written in known.items() if written.head is not None})
             self._store(
-                {f"{prefix}{SEPARATOR}{block}": None for prefix, written in known.items() for block in written.blocks}
+                {
+                    f"{prefix}{SEPARATOR}{block}": None
+                    for prefix, written in known.items()
+                    for block in (*written.blocks, *(f"{CHANGES}{name}" for name in written.changes))
+                }
             )
 
     def _store(self, texts: Mapping[str, str | None]) -> None:
@@ -161,9 +188,17 @@ class Checkpoints:
         written = self._written.setdefault(prefix, _Written())
         if not separator:
             written.head = text
-        elif text is None:
-            written.blocks.pop(int(block), None)
+        elif block.startswith(CHANGES):
+            _put(written.changes, block.removeprefix(CHANGES), text)
         else:
-            written.blocks[int(block)] = text
-        if written.head is None and not written.blocks:
+            _put(written.blocks, int(block), text)
+        if written.head is None and not written.blocks and not written.changes:
             del self._written[prefix]
+
+
+def _put(records: dict[K, str], key: K, text: str | None) -> None:
+    """Keep a record, or forget it if its text is none."""
+    if text is None:
+        records.pop(key, None)
+    else:
+        records[key] = text

@@ -77,10 +77,26 @@ def _wanted(checks: tuple[Check, ...], skipped: list[str]) -> list[Check]:
 def _write_table(findings: list[tuple[Check, Finding]]) -> None:
     write_table(
         {"CHECK": False, "STATE": False, "FOUND": False, "REMEDY": False},
-        [[check.name, found.state.value, found.found, found.remedy] for check, found in findings],
+        _rows(findings),
     )
     counts = Counter(found.state.value for _, found in findings)
     say(", ".join(f"{count} {state}" for state, count in counts.items()))
+
+
+def _rows(findings: list[tuple[Check, Finding]]) -> list[list[str]]:
+    """Return a row for each finding, and one for all checks that are not made for the same reason."""
+    from kafkabus.doctor import State
+
+    rows: dict[object, list[str]] = {}
+    alike = Counter((found.state, found.found) for _, found in findings)
+    for check, found in findings:
+        others = alike[found.state, found.found] - 1
+        if found.state is State.NOT_CHECKED and others:
+            key = found.found
+            rows.setdefault(key, [f"{check.name} and {others} more", found.state.value, found.found, found.remedy])
+        else:
+            rows[check.name] = [check.name, found.state.value, found.found, found.remedy]
+    return list(rows.values())
 
 
 def _write_json(settings: Settings, findings: list[tuple[Check, Finding]]) -> None:

@@ -139,6 +139,7 @@ def gateway(
     connection_string = find_connection_string(context)
     configure_logs(wanted.log_format, wanted.log_level, debug=options.debug)
     ports, settings = _ports(wanted), _settings(wanted)
+    _check_free(ports)
     if wanted.workers > 1:
         from kafkabus.gateway.workers import Workers
 
@@ -207,6 +208,30 @@ def _ports(wanted: GatewayOptions) -> Ports:
     )
     ports.context()
     return ports
+
+
+def _check_free(ports: Ports) -> None:
+    """Check that no port is that of the gateway of ``kafkabus up``, also while that one is being started again.
+
+    Raises:
+        CommandError: One is.
+    """
+    try:
+        from kafkabus.embedded.state import live_states
+    except ModuleNotFoundError:
+        return  # The extra embedded is not installed.
+    from kafkabus.gateway.announcement import EVERYWHERE
+
+    wanted = {ports.amqp, ports.tls, ports.http, ports.https} - {None, 0}
+    for state in live_states():
+        if not (state.exposure or ports.host in {"127.0.0.1", "localhost", *EVERYWHERE}):
+            continue  # That one listens on the loopback address alone.
+        taken = sorted(wanted & {*state.gateway_ports}, key=str)
+        if taken:
+            raise CommandError(
+                f"port {taken[0]} is that of the gateway that 'kafkabus up' runs, with its data in {state.data}. Applications "
+                f"connect to that one with:\n{state.amqp}\nFor another gateway, choose ports with --amqp-port and --http-port"
+            )
 
 
 def _settings(wanted: GatewayOptions) -> GatewaySettings:

@@ -1,4 +1,4 @@
-"""``kafkabus namespace``: creating a namespace of a tier, and showing it."""
+"""``kafkabus namespace``: creating a namespace of a tier, upgrading it, and showing it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kafkabus.cli.terminal import say, write, write_fields, write_json
 if TYPE_CHECKING:
     from kafkabus.management import NamespaceProperties
 
-app = typer.Typer(name="namespace", no_args_is_help=True, help="Create and show the namespace.")
+app = typer.Typer(name="namespace", no_args_is_help=True, help="Create, upgrade and show the namespace.")
 
 TierOption = Annotated[
     str, typer.Option("--tier", metavar="TIER", help="Basic, Standard or Premium; fixed from now on.")
@@ -59,6 +59,21 @@ def apply(
         write(change)
     if not changes:
         say("Nothing to change.")
+
+
+@app.command()
+def upgrade(context: typer.Context) -> None:
+    """Bring the namespace into the latest format, for good, once all programs that use it are upgraded.
+
+    It takes 70 seconds, during which programs go on. See docs/how-to/upgrade.md.
+    """
+    with open_administration(context) as administration:
+        before = administration.get_namespace_properties().format
+        after = administration.upgrade_namespace()
+    if after.format == before:
+        say(f"Nothing to do: namespace {after.name} is in format {after.format} already.")
+    else:
+        write(f"namespace {after.name} is in format {after.format} now, before in format {before}")
 
 
 @app.command()

@@ -39,7 +39,7 @@ def peek(
     text_of = json_text if json else body_text
     seen = 0
     with (
-        existing_entity(context, entity),
+        existing_entity(context, entity, may_create=True),
         open_client(context) as client,
         receiver_of(
             client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)

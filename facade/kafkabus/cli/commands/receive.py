@@ -120,7 +120,7 @@ def receive_from(
         if follow:
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
         limit = ABANDONED if limit is None else limit
-    with existing_entity(context, entity), open_client(context) as client:
+    with existing_entity(context, entity, may_create=True), open_client(context) as client:
         receiver = receiver_of(
             client,
             entity,

@@ -197,6 +197,7 @@ def status(data: DataOption = None, json: JsonOption = False) -> None:
         say(f"Nothing runs on {folder}. Start it with: kafkabus up --detach{_data_words(data)}")
         raise typer.Exit(ExitCode.NOTHING)
     _announce(running, json)
+    _say_failing(running, set())
 
 
 def _gateway(amqp_port: str | None, http_port: int | None, policies: Path | None) -> GatewayPorts | None:
@@ -270,7 +271,9 @@ def _stay(folder: Path, wish: _Wish, json: bool) -> NoReturn:
             (folder / _READY_FILE).touch()
             _announce(running, json)
             _say_steps(running, steps)
+            told: set[str] = set()
             while (now := find(folder)) is not None and now.pid == running.pid:
+                _say_failing(now, told)
                 time.sleep(_LOOK_EVERY_S)
     say("Stopped by another command.")
     raise typer.Exit
@@ -355,6 +358,18 @@ def _say_steps(running: RunningNamespace, steps: str) -> None:
         from kafkabus.gateway.announcement import warning
 
         say(warning(running.unchecked, "--policies has the gateway check keys, and Kafka needs a firewall"))
+
+
+def _say_failing(running: RunningNamespace, told: set[str]) -> None:
+    """Print which servers end again and again, those that were not told before."""
+    for name, words in running.failing.items():
+        if name not in told:
+            log = running.data / "logs" / f"{name}.out"
+            say(
+                f"{name} ends again and again, and is started again each time: {words or 'it says nothing'} (see {log})"
+            )
+    told.clear()
+    told.update(running.failing)
 
 
 def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:

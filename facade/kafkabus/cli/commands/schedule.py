@@ -56,7 +56,7 @@ def schedule(
     )
     messages = [message(body.encode(errors="surrogateescape")) for body in bodies]
     with (
-        existing_entity(context, entity),
+        existing_entity(context, entity, may_create=True),
         open_client(context) as client,
         client.get_queue_sender(entity) as sender,
     ):

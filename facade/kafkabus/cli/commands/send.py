@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkabus.cli.connection import existing_entity, open_client
-from kafkabus.cli.exits import CommandError
+from kafkabus.cli.exits import CommandError, ExitCode
 from kafkabus.cli.options import DestinationArgument, given_values
 from kafkabus.cli.terminal import counting, say, write
 
@@ -87,7 +87,7 @@ def send(
     # Refuse an argument that messages cannot carry before anything is sent.
     message(b"")
     with (
-        existing_entity(context, entity),
+        existing_entity(context, entity, may_create=True),
         open_client(context) as client,
         client.get_queue_sender(entity) as sender,
         counting("sending", total) as advance,
@@ -99,6 +99,11 @@ def send(
                     shipment.add(message(body))
                 # Further lines may take long to arrive, as behind 'tail -f'.
                 shipment.send()
+    if not shipment.sent and total is None:
+        where = "the standard input" if file in {None, "-"} else file
+        raise CommandError(
+            f"nothing to send: {where} is empty; give messages as arguments, or one on each line", ExitCode.USAGE
+        )
     write(f"sent {shipment.sent} {'message' if shipment.sent == 1 else 'messages'} to {entity}")
 
 

@@ -62,7 +62,7 @@ def create(
     user_metadata: UserMetadata = None,
 ) -> None:
     """Create a subscription: it gets all messages sent to the topic from now on, until 'kafkabus rule' restricts them."""
-    with existing_entity(context, topic), open_administration(context) as administration:
+    with existing_entity(context, topic, may_create=True), open_administration(context) as administration:
         administration.create_subscription(
             topic,
             subscription,

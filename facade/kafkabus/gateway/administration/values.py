@@ -8,11 +8,13 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
 from xml.etree.ElementTree import Element
 
 from pydantic import TypeAdapter, ValidationError
 
 from kafkabus.gateway.administration.atom import DocumentError, element, moment_text, type_of
+from kafkabus_mapping.amqp.decimals import check_decimal
 from kafkabus_mapping.durations import iso_duration
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.properties import PropertyValue
@@ -119,7 +121,9 @@ def read_value(one: Element) -> PropertyValue:
         raise DocumentError(f"{text!r} is no value of the type {kind}: {error}") from error
 
 
-def _typed(value: str | bytes | float | uuid.UUID | datetime | timedelta) -> tuple[str, str]:  # noqa: PLR0911 - a case each
+def _typed(  # noqa: PLR0911 - a case each
+    value: str | bytes | float | uuid.UUID | datetime | timedelta | Decimal,
+) -> tuple[str, str]:
     """Return the name of a value's type, and the value as text."""
     match value:
         case bool():
@@ -134,6 +138,9 @@ def _typed(value: str | bytes | float | uuid.UUID | datetime | timedelta) -> tup
             return "duration", duration_text(value)
         case uuid.UUID():
             return "guid", str(value)
+        case Decimal():
+            # XML's decimals have no exponents.
+            return "decimal", f"{value:f}"
         case bytes():
             return "base64Binary", base64.b64encode(value).decode("ascii")
         case _:
@@ -154,6 +161,15 @@ def _read_bytes(text: str) -> bytes:
     return base64.b64decode(text, validate=True)
 
 
+def _read_decimal(text: str) -> Decimal:
+    try:
+        value = Decimal(text.strip())
+    except InvalidOperation as error:
+        raise ValueError("write a decimal with digits and a point, such as 12.50") from error
+    check_decimal("it", value)
+    return value
+
+
 _READERS: Mapping[str, Callable[[str], PropertyValue]] = {
     "string": str,
     "int": read_integer,
@@ -165,7 +181,7 @@ _READERS: Mapping[str, Callable[[str], PropertyValue]] = {
     "guid": uuid.UUID,
     "base64Binary": _read_bytes,
     "float": _read_float,
-    "decimal": _read_float,
+    "decimal": _read_decimal,
     **dict.fromkeys(
         ("short", "byte", "unsignedByte", "unsignedShort", "unsignedInt", "unsignedLong", "integer"), read_integer
     ),

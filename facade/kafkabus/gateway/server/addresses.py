@@ -48,6 +48,12 @@ def parse(address: object) -> Address:
         AmqpError: It names no node.
     """
     name = path_of(address)
+    if not name:
+        raise AmqpError(
+            NOT_FOUND,
+            "The messaging entity '' could not be found: the link's address is empty, which asks for a dynamic node or for one "
+            "that sends each message to the address in its 'to'; there are neither, so name a queue, a topic or a subscription",
+        )
     is_management = f"/{name}".lower().endswith(MANAGEMENT)
     if is_management:
         name = name[: -len(MANAGEMENT)]

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._async.receiving.peek import MessagePeeker
-from kafkabus._core.exceptions import InvalidOperationError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
@@ -62,9 +61,7 @@ class BrowserNode(BaseNode):
             AmqpError: The client asks for something that is not in force.
         """
         asked = self._asked
-        entity = await self.peer.gateway.entity(self._path)
-        if entity.is_topic:
-            raise InvalidOperationError(f"{self._path} is a topic: browse one of its subscriptions")
+        await self.peer.gateway.entity_with_messages(self._path)
         if asked.session_id is not None:
             self._peeker.keep_to(asked.session_id)
         self.link.accept(source=asked.granted(asked.session_id), max_message_size=self.peer.engine.limits.message_bytes)
@@ -120,7 +117,7 @@ class BrowserNode(BaseNode):
         peer.carry(carried)
         try:
             while sent < len(messages) and link.is_attached and self._is_ready and peer.can_write.is_set():
-                payload = stored(messages[sent])
+                payload = stored(messages[sent], for_java=peer.is_java)
                 link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
                 sent += 1
                 peer.note_sent(len(payload))

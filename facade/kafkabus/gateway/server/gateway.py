@@ -121,6 +121,8 @@ class Gateway:
         tally: Counts of connections.
         transaction_room: The room that the transactions of all clients share.
         undelivered: Messages that were received and deleted for clients that were lost then.
+        session_holders: The links that hold sessions, by place and session; each until its event, when the session was given
+            up.
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
         storing: Held while many messages of a client are stored: more would fill the line to Kafka, which all clients share.
@@ -141,6 +143,7 @@ class Gateway:
         self.held_bytes = self.carried_bytes = 0
         self.tally = Tally()
         self.undelivered = Undelivered()
+        self.session_holders: dict[tuple[str, str], tuple[Link, asyncio.Event]] = {}
         self.turns = Turns()
         self.parsing = FairLock()
         self.storing = FairLock(STORING_HELD)
@@ -316,6 +319,22 @@ class Gateway:
             MessagingEntityNotFoundError: There is none.
         """
         return await self.context.catalog.entity(path)
+
+    async def entity_with_messages(self, path: EntityPath) -> Entity:
+        """Return an entity that messages are received from.
+
+        Raises:
+            MessagingEntityNotFoundError: There is none.
+            AmqpError: It is a topic.
+        """
+        entity = await self.entity(path)
+        if entity.is_topic:
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"{path} is a topic, and its subscriptions have its messages: name one of them in the address, as "
+                f"{path}{SUBSCRIPTIONS}NAME",
+            )
+        return entity
 
     async def told(self, error: Exception, path: EntityPath) -> AmqpError:
         """Return an error of a link as the client is told it: a link whose entity was replaced may be attached again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, place_of
 from kafkabus.gateway.amqp.conditions import MESSAGE_LOCK_LOST, AmqpError
@@ -125,5 +126,6 @@ async def read_contents(
             found = await context.archive.read(entity, partition, offset, offset)
         if not found:
             raise AmqpError(MESSAGE_LOCK_LOST, f"message {message.sequence_number} of {entity.path} is settled")
-        record.put(found[0])
-        count(len(found[0].value() or b""))
+        (changed,) = await as_changed(context.connections, entity.ledgers[partition], found[:1])
+        record.put(changed)
+        count(len(changed.value() or b""))

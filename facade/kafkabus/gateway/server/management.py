@@ -258,7 +258,8 @@ class ManagementNode(RequestNode):
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count = min(_number(body, "message-count", 1), MOST_PEEKED)
         first = max(1, _number(body, "from-sequence-number", 0))
-        entity, node, peeker = await self.peer.gateway.entity(self._path), self._node(request, body), MessagePeeker()
+        entity = await self.peer.gateway.entity_with_messages(self._path)
+        node, peeker = self._node(request, body), MessagePeeker()
         session = None if node is None else node.session
         if session is not None and session.session_id is not None:
             peeker.keep_to(session.session_id)
@@ -268,7 +269,7 @@ class ManagementNode(RequestNode):
             asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
             messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, asked)
             for message in messages:
-                shown.append({"message": stored(message)})
+                shown.append({"message": stored(message, for_java=self.peer.is_java)})
                 size += len(shown[-1]["message"])
                 if size >= PEEKED_BYTES:
                     break
@@ -282,7 +283,7 @@ class ManagementNode(RequestNode):
         # One that is said twice is asked for once, also if it is far behind.
         numbers = list(dict.fromkeys(_numbers(body, "sequence-numbers", int)))
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        node, entity = self._node(request, body), await self.peer.gateway.entity(self._path)
+        node, entity = self._node(request, body), await self.peer.gateway.entity_with_messages(self._path)
         if node is None and entity.has_sessions:
             raise AmqpError(
                 c.ARGUMENT_ERROR,
@@ -314,7 +315,7 @@ class ManagementNode(RequestNode):
             for at in range(0, len(numbers), RECEIVED_AT_ONCE):
                 messages += await receiver.receive_deferred_messages(numbers[at : at + RECEIVED_AT_ONCE])
                 for message in messages[len(payloads) :]:
-                    payloads.append(stored(message, lock))
+                    payloads.append(stored(message, lock, for_java=self.peer.is_java))
                     await pace.keep()
                 if sum(map(len, payloads)) > MOST_RECEIVED_BYTES:
                     raise AmqpError(
@@ -367,9 +368,7 @@ class ManagementNode(RequestNode):
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")
-        context, entity = self.peer.gateway.context, await self.peer.gateway.entity(self._path)
-        if entity.is_topic:
-            raise AmqpError(c.NOT_ALLOWED, f"{self._path} is a topic: delete messages from its subscriptions")
+        context, entity = self.peer.gateway.context, await self.peer.gateway.entity_with_messages(self._path)
         deleted = await context.deletion.delete(entity, count, before, self._session_to_delete(entity, request, body))
         return (200, {"message-count": Int(deleted)}) if deleted else (NO_CONTENT, None)
 
@@ -417,7 +416,7 @@ class ManagementNode(RequestNode):
             payload = entry.get("message") if isinstance(entry, Mapping) else None
             if not isinstance(payload, bytes):
                 raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
-            outgoing += incoming(payload, 0)
+            outgoing += incoming(payload, 0, self.peer.gateway.context.descriptions.written_format)
             await pace.keep()
         if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
             raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")

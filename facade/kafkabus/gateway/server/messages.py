@@ -11,7 +11,7 @@ from enum import Enum
 from functools import lru_cache
 from typing import Any, Final
 
-from kafkabus._core.amqp_encoding import plain_value
+from kafkabus._core.amqp_encoding import milliseconds_of, plain_value
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
 from kafkabus._core.raw_message import (
     CARRIED_HEADER,
@@ -23,6 +23,7 @@ from kafkabus._core.raw_message import (
     TEXTS,
     carried_by,
     identifier_in,
+    plain,
     text_of,
 )
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
@@ -36,6 +37,7 @@ from kafkabus_mapping.amqp.carrying import (
     nearest_symbol,
     nearest_value,
 )
+from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -50,15 +52,29 @@ from kafkabus_mapping.amqp.sections import (
     decode_sections,
     encode_sections,
 )
-from kafkabus_mapping.amqp.types import AmqpDecodeError, Int, Milliseconds, Symbol, UInt, ULong, encode
+from kafkabus_mapping.amqp.types import (
+    AmqpDecodeError,
+    DecimalBits,
+    Described,
+    Int,
+    Milliseconds,
+    Symbol,
+    UInt,
+    ULong,
+    encode,
+)
 from kafkabus_mapping.codec import (
     MAX_IDENTIFIER,
     Envelope,
     encode_headers,
     from_milliseconds,
+    join_sections,
     record_size,
+    split_sections,
     to_milliseconds,
 )
+from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.formats import FIRST, LATEST
 from kafkabus_mapping.headers import PREFIX
 from kafkabus_mapping.properties import decode_value, encode_value
 
@@ -78,6 +94,8 @@ _CARRIED: Final = frozenset(CARRIED_PROPERTIES)
 _PLAIN: Final = frozenset({type(None), str, int, float, bool, bytes, uuid.UUID, datetime})
 """Types whose values are stored in a way that tells the type."""
 _LARGEST_TTL: Final = LARGEST_UINT
+_LATEST: Final = 253_402_300_799_999
+"""The end of the year 9999, ms since 1970."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _PART: Final = "application_properties"
@@ -89,36 +107,43 @@ def to_ticks(moment: datetime) -> int:
     return _TICK_EPOCH + to_milliseconds(moment) * 10_000
 
 
-def incoming(payload: bytes, message_format: int) -> Iterator[Outgoing]:
+def incoming(payload: bytes, message_format: int, written_format: int) -> Iterator[Outgoing]:
     """Yield the messages of a transfer, as they are stored.
 
     Args:
         payload: The transfer's bytes.
         message_format: 0 for one message, ``BATCH_FORMAT`` for several.
+        written_format: The format that is written to the namespace.
 
     Raises:
         AmqpError: The bytes are no such messages, or break a rule that all entities have.
     """
     try:
         if message_format != BATCH_FORMAT:
-            yield _sized(payload)
+            yield _sized(payload, written_format)
             return
         pieces = decode_sections(payload, MOST_VALUES).data
         if not 0 < len(pieces) <= DEEPEST_BATCH:
             raise AmqpError(ARGUMENT_ERROR, f"a batch of {len(pieces)} messages: it has 1 to {DEEPEST_BATCH}")
-        yield from map(_sized, pieces)
+        for piece in pieces:
+            yield _sized(piece, written_format)
     except (TypeError, ValueError, OverflowError) as error:
         what = "the transfer holds no AMQP message: " if isinstance(error, AmqpDecodeError) else ""
         raise AmqpError(ARGUMENT_ERROR, f"{what}{error}") from error
 
 
-def _sized(message: bytes) -> Outgoing:
+def _sized(message: bytes, written_format: int) -> Outgoing:
     """Return a message as it is stored; it counts with its size in AMQP, by which clients fill their batches."""
-    return outgoing(decode_sections(message, MOST_VALUES))._replace(size=len(message))
+    return outgoing(decode_sections(message, MOST_VALUES), written_format)._replace(size=len(message))
 
 
-def outgoing(sections: Sections) -> Outgoing:
+def outgoing(sections: Sections, written_format: int = LATEST) -> Outgoing:
     """Return a message as it is stored.
+
+    Args:
+        sections: The message.
+        written_format: The format that is written to the namespace. In the first one, decimals are bytes, and data sections
+            are joined.
 
     Raises:
         TypeError: A value is of a type that it cannot have.
@@ -133,7 +158,7 @@ def outgoing(sections: Sections) -> Outgoing:
         envelope.time_to_live = _life(sections)
         carried["header"] = {name: sections.header[name] for name in CARRIED_HEADER if name in sections.header}
     if sections.application_properties:
-        own, carried[_PART] = _application_properties(sections.application_properties)
+        own, carried[_PART] = _application_properties(sections.application_properties, written_format)
         envelope.application_properties = own
     if sections.footer:
         carried["footer"] = _others("footer", sections.footer)
@@ -142,7 +167,7 @@ def outgoing(sections: Sections) -> Outgoing:
     present = {name: part for name, part in carried.items() if part}
     if present:
         envelope.amqp = _carried_text(present)
-    value = _body(sections, envelope)
+    value = _body(sections, envelope, written_format)
     headers = encode_headers(envelope)
     key = envelope.session_id or envelope.partition_key
     return Outgoing(envelope, value, headers, record_size(value, key, headers))
@@ -197,7 +222,8 @@ def _read_annotations(envelope: Envelope, annotations: Mapping[Any, Any]) -> dic
     """Note annotations in an envelope; return the others."""
     key = annotations.get(PARTITION_KEY)
     if key is not None:
-        envelope.partition_key = _text(PARTITION_KEY, key)
+        # Azure's SDK for Python sends the annotations of a message that it received as bytes.
+        envelope.partition_key = _text(PARTITION_KEY, plain(key))
     envelope.scheduled_enqueue_time_utc = _moment(SCHEDULED, annotations.get(SCHEDULED))
     return _others("message_annotations", annotations)
 
@@ -233,11 +259,12 @@ def _check_identifiers(envelope: Envelope) -> None:
             raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
 
 
-def _application_properties(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+def _application_properties(given: Mapping[Any, Any], written_format: int) -> tuple[dict[Any, Any], dict[Any, Any]]:
     """Return application properties as they are stored, and those of them whose types would be lost.
 
     Raises:
         TypeError: A name is no text.
+        ValueError: A decimal is no finite number.
     """
     typed = {name: value for name, value in given.items() if type(value) not in _PLAIN}
     for name in given:
@@ -245,13 +272,18 @@ def _application_properties(given: Mapping[Any, Any]) -> tuple[dict[Any, Any], d
             raise TypeError(f"a key of application_properties is {type(name).__name__}: use text")
     own = dict(given)
     for name, value in typed.items():
-        own[name] = plain_value(value)
+        if isinstance(value, DecimalBits):
+            own[name] = bytes(value) if written_format == FIRST else decimal_of(value)
+        else:
+            own[name] = plain_value(value)
     return own, typed
 
 
-def _body(sections: Sections, envelope: Envelope) -> bytes | None:
+def _body(sections: Sections, envelope: Envelope, written_format: int) -> bytes | None:
     if sections.data:
-        return sections.data[0] if len(sections.data) == 1 else b"".join(sections.data)
+        body, borders = join_sections(sections.data)
+        envelope.data_sections = None if written_format == FIRST else borders
+        return body
     if sections.sequences:
         envelope.body_type = "sequence"
         return encode_value(sections.sequences).encode()
@@ -303,8 +335,10 @@ class ShownLock(Enum):
     OF_REQUEST = "of a request"
 
 
-def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE) -> bytes:
+def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE, *, for_java: bool = False) -> bytes:
     """Return a message as receivers get it; this never fails.
+
+    It has the time to live that is in force: its own, or its entity's default if that is shorter.
 
     A record of a plain Kafka producer, or of an earlier version, may hold values that AMQP cannot carry. The nearest values
     that it can carry stand for them; see ``kafkabus_mapping.amqp.carrying``.
@@ -312,20 +346,31 @@ def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE)
     Args:
         message: The message.
         lock: How much of its lock is shown.
+        for_java: Whether the receiver is Azure's SDK for Java, which shows a message without a time to live as one that expires
+            when it is enqueued: it gets the largest time to live that a header can tell, 49 days.
     """
     envelope = message._envelope
     carried = carried_by(envelope) if envelope.amqp is not None else {}
+    endless = _LARGEST_TTL if for_java else None
     try:
-        return _encoded(message, lock, envelope, carried)
+        return _encoded(message, lock, endless, envelope, carried)
     except Exception:  # noqa: BLE001 - whatever is wrong with the record, its receiver gets it
-        return _encoded(message, lock, *_nearest(envelope, carried))
+        return _encoded(message, lock, endless, *_nearest(envelope, carried))
 
 
 def _encoded(
-    message: ServiceBusReceivedMessage, lock: ShownLock, envelope: Envelope, carried: Mapping[str, Any]
+    message: ServiceBusReceivedMessage,
+    lock: ShownLock,
+    endless: int | None,
+    envelope: Envelope,
+    carried: Mapping[str, Any],
 ) -> bytes:
     token = None if lock is ShownLock.NONE else message.lock_token
-    parts = [_header(message, envelope, carried)]
+    lives = message._delivery.time_to_live
+    if envelope.time_to_live is not None:
+        lives = min(lives, envelope.time_to_live)
+    ttl = endless if lives >= FOREVER else min(lives // _MILLISECOND, _LARGEST_TTL)
+    parts = [_header(message, ttl, carried)]
     if "delivery_annotations" in carried:
         annotations = _shown_annotations("delivery_annotations", _part(carried, "delivery_annotations"))
         if token is not None:
@@ -335,7 +380,7 @@ def _encoded(
     elif token is not None:
         parts.append(_TOKEN_ALONE + token.bytes)
     parts.append(_annotations(message, envelope, carried, lock))
-    parts.append(_properties(envelope, carried))
+    parts.append(_properties(message, lives, envelope, carried))
     parts.append(_shown_properties(envelope, carried))
     parts.append(_encoded_body(message, envelope))
     footer = _part(carried, "footer")
@@ -395,12 +440,22 @@ def _part(carried: Mapping[str, Any], name: str) -> Mapping[Any, Any]:
     return part if isinstance(part, dict) else {}
 
 
-def _header(message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+def _header(message: ServiceBusReceivedMessage, ttl: int | None, carried: Mapping[str, Any]) -> bytes:
     header = _part(carried, "header")
-    lives = envelope.time_to_live
-    values = _fields(header, CARRIED_HEADER) if header else {}
-    values["ttl"] = None if lives is None else UInt(min(lives // _MILLISECOND, _LARGEST_TTL))
-    values["delivery_count"] = UInt(message.delivery_count)
+    if not header:
+        return _plain_header(ttl, message.delivery_count)
+    return _encoded_header(_fields(header, CARRIED_HEADER), ttl, message.delivery_count)
+
+
+@lru_cache(maxsize=256)
+def _plain_header(ttl: int | None, delivery_count: int) -> bytes:
+    """Return a header in which the sender set nothing but the time to live; there are few different ones."""
+    return _encoded_header({}, ttl, delivery_count)
+
+
+def _encoded_header(values: dict[str, Any], ttl: int | None, delivery_count: int) -> bytes:
+    values["ttl"] = None if ttl is None else UInt(ttl)
+    values["delivery_count"] = UInt(delivery_count)
     return _section(HEADER, [values.get(name) for name in HEADER_FIELDS])
 
 
@@ -459,7 +514,9 @@ _SCHEDULED = Symbol(SCHEDULED)
 _DEADLETTER_SOURCE = Symbol("x-opt-deadletter-source")
 
 
-def _properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
+def _properties(
+    message: ServiceBusReceivedMessage, lives: timedelta, envelope: Envelope, carried: Mapping[str, Any]
+) -> bytes:
     typed = _part(carried, "properties")
     values: dict[str, Any] = {field: getattr(envelope, name) for name, field in TEXTS.items()}
     for name in IDENTIFIERS:
@@ -468,7 +525,27 @@ def _properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
         values["content_type"] = Symbol(envelope.content_type)
     if typed:
         values.update(_fields(typed, CARRIED_PROPERTIES))
+    # With a time to live of its own, its sender may have told when it expires.
+    is_told = lives == envelope.time_to_live and "absolute_expiry_time" in values
+    if lives < FOREVER and not is_told:
+        _show_expiry(values, lives // _MILLISECOND, message._record.timestamp()[1])
     return _section(PROPERTIES, [values.get(name) for name in PROPERTIES_FIELDS])
+
+
+def _show_expiry(values: dict[str, Any], life: int, enqueued_at: int) -> None:
+    """Show when a message expires.
+
+    Args:
+        values: The fields of its properties.
+        life: Its time to live, in ms.
+        enqueued_at: When it was enqueued, ms since 1970.
+    """
+    begin = values.get("creation_time")
+    if begin is None and life > _LARGEST_TTL:
+        # SDKs compute a time to live that the header cannot tell.
+        begin = values["creation_time"] = Milliseconds(enqueued_at)
+    since = enqueued_at if begin is None else milliseconds_of(begin)
+    values["absolute_expiry_time"] = Milliseconds(min(since + life, _LATEST))
 
 
 def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
@@ -490,6 +567,10 @@ def _shown_properties(envelope: Envelope, carried: Mapping[str, Any]) -> bytes:
 
 def _stands_for(original: Any, value: Any) -> bool:
     """Return whether a value of a property is that of a type of AMQP; no NaN equals another."""
+    if isinstance(original, DecimalBits) and isinstance(value, bytes):
+        return bool(original == value)  # It was stored in the first format.
+    if isinstance(original, Described) and isinstance(value, int):
+        return bool(original.value == value)  # A DateTimeOffset, as earlier versions stored it.
     plain = plain_value(original)
     return bool(plain == value or (plain != plain and value != value))  # noqa: PLR0124 - only NaN differs from itself
 
@@ -504,7 +585,7 @@ def _encoded_body(message: ServiceBusReceivedMessage, envelope: Envelope) -> byt
         except ValueError:
             # Of a foreign producer; the bytes are what there is.
             pass
-    return _section(DATA, body)
+    return b"".join(_section(DATA, section) for section in split_sections(body, envelope.data_sections))
 
 
 def _encoded_value(value: Any, body_type: str) -> bytes:

@@ -145,6 +145,7 @@ class Peer(asyncio.BufferedProtocol):
         transactions: The client's transactions.
         held_bytes: How many bytes of its messages wait to be stored.
         is_lost: Whether the connection is lost.
+        is_java: Whether the client is Azure's SDK for Java.
         is_ending: Whether it will be closed: nothing new begins.
         answer_bytes: How many bytes of answers to its requests wait until it takes them.
         largest_answer: The size of the largest answer about an entity since all that was sent was taken: it may be large.
@@ -182,7 +183,7 @@ class Peer(asyncio.BufferedProtocol):
         self._cut_off: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self._unflushed = 0
-        self.is_lost = False
+        self.is_lost = self.is_java = False
         self.held_bytes = self.answer_bytes = self.largest_answer = self.reserved_bytes = 0
         self.carried_bytes = self.claiming = 0
         self._carries_little = asyncio.Event()
@@ -677,11 +678,13 @@ class Peer(asyncio.BufferedProtocol):
             self._alarm.cancel()
         self._set_alarm()
         properties: Mapping[Any, Any] = fields_of(event.open.properties)
+        client = properties.get("user-agent") or properties.get("product")
+        self.is_java = str(client).startswith("azsdk-java")
         LOGGER.info(
             "connection_opened peer=%s container=%s client=%s",
             self.name,
             shown_name(event.open.container_id),
-            shown_name(properties.get("user-agent") or properties.get("product")),
+            shown_name(client),
         )
 
     def _log_in(self, mechanism: str, response: bytes) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import uuid
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from itertools import compress
+from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkabus._async.compat import uninterrupted
@@ -88,6 +89,8 @@ MOST_AT_ONCE: Final = 500
 """The most messages that are claimed at once."""
 BYTES_AT_ONCE: Final = 4 * 1024 * 1024
 """About how many bytes of messages are claimed at once."""
+UNEVEN: Final = 2
+"""How many times as many bytes may be claimed if messages are larger than those before."""
 CARRIED_FOR: Final = 5.0
 """How long, in seconds, claimed messages wait for a client that does not read, before they are given back."""
 CLAIMING_AT_ONCE: Final = 16
@@ -97,8 +100,15 @@ LEAST_BYTES_AT_ONCE: Final = 64 * 1024
 MOST_FRAMES_WAITING: Final = 200
 """How many frames may wait for the client's window before no more messages are claimed."""
 
+GIVEN_UP_WITHIN: Final = 5.0
+"""How long, in seconds, a link that has ended may take to give its session up before the session counts as locked."""
+ASKED_AGAIN_AFTER: Final = 0.1
+"""After how many seconds a session that another client has is asked for once more."""
 LOCK_SLACK: Final = 0.05
 """How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
+TAKING_SLACK: Final = 2.0
+"""How long after that a link is detached whose client receives and deletes, in seconds: one that waits for as long as the lock
+lasts gives up before, and has nothing to settle."""
 
 TELLS: Final = frozenset(
     {
@@ -139,6 +149,7 @@ class ReceiverNode(BaseNode):
         super().__init__(peer, link)
         self._asked = asked
         self.path = path
+        self._given_up_now = asyncio.Event()
         self._receiver: ServiceBusReceiver | None = None
         self._takes = link.attach.snd_settle_mode == SETTLED
         self._pump: asyncio.Task[None] | None = None
@@ -152,6 +163,7 @@ class ReceiverNode(BaseNode):
         self._mean_bytes = 0.0
         self._needed = 0
         self._place = ""
+        self._tags = itertools.count()
 
     @property
     def session(self) -> ServiceBusSession | None:
@@ -196,6 +208,7 @@ class ReceiverNode(BaseNode):
             max_message_size=self.peer.engine.limits.message_bytes,
         )
         if session is not None:
+            self.peer.gateway.session_holders[self._place, session.session_id or ""] = self.link, self._given_up_now
             self._watch = self.peer.start(self._watch_session(session))
         self._pump = self.peer.start(self._run())
 
@@ -206,12 +219,36 @@ class ReceiverNode(BaseNode):
             session_id: The session to receive from; None for the next available one, or for an entity without sessions.
             wait: How long to wait for the session, in seconds.
         """
+        try:
+            await self._enter(session_id, wait)
+        except SessionCannotBeLockedError:
+            if not await self._given_up(session_id):
+                # Another gateway may have answered a detach just now.
+                await asyncio.sleep(ASKED_AGAIN_AFTER)
+            await self._enter(session_id, wait)
+
+    async def _enter(self, session_id: str | None, wait: float) -> None:
         if self._receiver is not None:
             await self._receiver.close()
-        self._receiver = self.peer.gateway.receiver(
+        self._receiver = receiver = self.peer.gateway.receiver(
             self.path, in_session=self._asked.in_session, session_id=session_id, wait=wait
         )
-        await self._receiver.__aenter__()
+        await receiver.__aenter__()
+
+    async def _given_up(self, session_id: str | None) -> bool:
+        """Wait until a link that has ended has given a session up; return whether one did.
+
+        Its client was answered before, and may ask for the session again at once.
+        """
+        link, given_up = self.peer.gateway.session_holders.get((self._place, session_id or ""), (None, None))
+        if link is None or given_up is None or link.is_attached:
+            return False
+        waiting = asyncio.ensure_future(given_up.wait())
+        try:
+            await asyncio.wait([waiting], timeout=GIVEN_UP_WITHIN)
+        finally:
+            waiting.cancel()
+        return given_up.is_set()
 
     async def _open_next_session(self, wait: float) -> None:
         """Open a receiver of a session of which messages are kept that another client did not get; else of the next one.
@@ -256,6 +293,8 @@ class ReceiverNode(BaseNode):
         """Detach the link when the session's lock has ended."""
         while (left := session._seconds_left()) > 0:  # noqa: ASYNC110 - the lock may be renewed meanwhile
             await asyncio.sleep(left + LOCK_SLACK)
+        if self._takes:
+            await asyncio.sleep(TAKING_SLACK)
         if self.link.is_attached:
             self.peer.detach(self.link, told(session._lost(), self.path))
 
@@ -264,9 +303,9 @@ class ReceiverNode(BaseNode):
 
         Raises:
             MessagingEntityNotFoundError: There is no such entity.
-            AmqpError: It does not.
+            AmqpError: It does not, or the entity is a topic.
         """
-        entity = await self.peer.gateway.entity(self.path)
+        entity = await self.peer.gateway.entity_with_messages(self.path)
         if entity.has_sessions and not in_session:
             raise AmqpError(
                 NOT_ALLOWED, f"{self.path} requires sessions: receive from a session, or the next available one"
@@ -310,6 +349,8 @@ class ReceiverNode(BaseNode):
                     self.peer.flush_soon()
                 await self._until_wanted()
         except Exception as error:  # noqa: BLE001 - the client is told
+            if self._takes and isinstance(error, SessionLockLostError):
+                return  # The watch detaches the link, a little later.
             problem = await self.peer.gateway.told(error, self.path)
             if link.is_attached:
                 self.peer.detach(link, problem)
@@ -336,6 +377,8 @@ class ReceiverNode(BaseNode):
         peer.claiming += 1
         share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.claiming, CLAIMING_AT_ONCE))
         count = max(1, min(link.credit, MOST_AT_ONCE, int(share / self._mean_bytes)))
+        # Messages may be much larger than those before.
+        receiver._most_bytes = most_bytes = int(share * UNEVEN)
         self._claim = claim = asyncio.ensure_future(receiver.receive_messages(count, max_wait_time=WAIT))
         self._claimed_at = asyncio.get_running_loop().time()
         if link.drain:
@@ -352,7 +395,25 @@ class ReceiverNode(BaseNode):
         finally:
             self._claim = None
             peer.claiming -= 1
-        return [] if claim.cancelled() else claim.result()
+        return [] if claim.cancelled() else await self._kept_of(claim.result(), most_bytes)
+
+    async def _kept_of(
+        self, messages: list[ServiceBusReceivedMessage], most_bytes: int
+    ) -> list[ServiceBusReceivedMessage]:
+        """Return the first messages, of so many bytes together or only one; give back the others, which were claimed unread."""
+        if sum(len(message._body or b"") for message in messages) < most_bytes // UNEVEN:
+            # The usual case. Sizes of messages that were read before are exact already, and of others there are few.
+            return messages
+        for count, size in enumerate(accumulate(size_of(message._record) for message in messages)):
+            if count and size > most_bytes:
+                self._note_size(size, count + 1)
+                try:
+                    await self._give_back([discard_body(message) for message in messages[count:]])
+                except asyncio.CancelledError:
+                    await self._give_back(messages[:count])
+                    raise
+                return messages[:count]
+        return messages
 
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
@@ -370,7 +431,7 @@ class ReceiverNode(BaseNode):
                     continue
                 message = messages[sent]
                 peer.carry(-carried.popleft())
-                payload = stored(message, ShownLock.OF_LINK)
+                payload = stored(message, ShownLock.OF_LINK, for_java=peer.is_java)
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
                 sent, size = sent + 1, size + len(payload)
                 peer.note_sent(len(payload))
@@ -385,14 +446,18 @@ class ReceiverNode(BaseNode):
         if count:
             self._mean_bytes = max(size / count, self._mean_bytes / 8)
 
+    def _next_tag(self) -> bytes:
+        """Return the tag of a delivery that is sent settled."""
+        return next(self._tags).to_bytes(8, "big")
+
     def _tag_of(self, message: ServiceBusReceivedMessage) -> bytes:
         token = message.lock_token
         return uuid.uuid4().bytes if token is None else token.bytes_le
 
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that the client does not take."""
+        """Give back messages that the client does not take, also if the link ends meanwhile."""
         if self._receiver is not None:
-            await self._receiver._put_back(messages)
+            await uninterrupted(self._receiver._put_back(messages))
 
     # Receive and delete.
 
@@ -422,7 +487,7 @@ class ReceiverNode(BaseNode):
             if not self.peer.has_room_for(len(payload)) or link.session.room < needed or self.peer.is_ending:
                 return False
             self._needed, self._needed_frames = 0, 1
-            link.send(uuid.uuid4().bytes, payload, settled=True, content=kept.take_first(*place))
+            link.send(self._next_tag(), payload, settled=True, content=kept.take_first(*place))
             self.peer.flush()
         return True
 
@@ -437,7 +502,7 @@ class ReceiverNode(BaseNode):
         room, frames = self.peer.room, session.room
         self._needed, self._needed_frames = 0, 1
         while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
-            payload = stored(left[0])
+            payload = stored(left[0], for_java=self.peer.is_java)
             needed = self._frames_for(payload)
             frames -= needed
             room -= len(payload)
@@ -467,7 +532,7 @@ class ReceiverNode(BaseNode):
                 if self.link.is_attached and self.peer.is_open:
                     for payload in payloads:
                         deleted = Deleted(self._place, self._session_id, [payload])
-                        self.link.send(uuid.uuid4().bytes, payload, settled=True, content=deleted)
+                        self.link.send(self._next_tag(), payload, settled=True, content=deleted)
                 else:
                     self.peer.gateway.undelivered.put(Deleted(self._place, self._session_id, payloads))
 
@@ -611,6 +676,10 @@ class ReceiverNode(BaseNode):
                 await asyncio.wait([task])
         if self._receiver is not None:
             await self._receiver.close()
+        self._given_up_now.set()
+        holders, held = self.peer.gateway.session_holders, (self._place, session_id or "")
+        if held in holders and holders[held][0] is self.link:
+            del holders[held]
         undelivered.tell_of_session(self._place, session_id)
 
 

@@ -196,7 +196,8 @@ class SenderNode(BaseNode):
         messages: list[Outgoing] = []
         large = delivery.size > LARGE
         async with self.peer.gateway.parsing.turn(self.peer) if large else nullcontext(pace) as turn:
-            for message in incoming(delivery.payload, delivery.message_format):
+            written = self.peer.gateway.context.descriptions.written_format
+            for message in incoming(delivery.payload, delivery.message_format, written):
                 messages.append(message)
                 await turn.keep()
         return messages

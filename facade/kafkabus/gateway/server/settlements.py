@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
@@ -12,7 +11,6 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.amqp_encoding import plain_value
 from kafkabus._core.entity import Entity
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import StoredRecord
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, DEAD_LETTER, NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
 from kafkabus.gateway.amqp.performatives import (
@@ -27,8 +25,6 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server.held import read_contents
 from kafkabus.gateway.server.transactions import Enlistment
-from kafkabus_mapping.headers import APPLICATION_PROPERTIES
-from kafkabus_mapping.properties import decode_properties, encode_properties
 
 
 class Verb(Enum):
@@ -78,21 +74,23 @@ class Settlement:
             ServiceBusError: They cannot be settled.
             AmqpError: That is not done to them.
         """
-        if self.changes and self.verb is not Verb.DEAD_LETTER:
+        if self.changes and self.verb in {Verb.COMPLETE, Verb.RELEASE}:
             raise AmqpError(
-                NOT_IMPLEMENTED,
+                NOT_ALLOWED,
                 f"properties cannot be changed when a message is {self.verb.value}: leave them out; they can be when it is "
-                "dead-lettered",
+                "abandoned, deferred or dead-lettered",
             )
         transaction = None if part is None else part.transaction
-        copied = [one for one in messages if self._copies(entity, one)]
+        changes = {name: plain_value(one) for name, one in self.changes.items()} or None
+        # Of a changed message, the size is checked.
+        copied = [one for one in messages if changes or self._copies(entity, one)]
         await read_contents(context, entity, copied, _no_limit if part is None else part.count)
         if self.verb is Verb.COMPLETE:
             await receiver.complete_messages(messages, transaction=transaction)
         elif self.verb is Verb.ABANDON:
-            await receiver.abandon_messages(messages, transaction=transaction)
+            await receiver.abandon_messages(messages, properties_to_modify=changes, transaction=transaction)
         elif self.verb is Verb.DEFER:
-            await receiver.defer_messages(messages, transaction=transaction)
+            await receiver.defer_messages(messages, properties_to_modify=changes, transaction=transaction)
         elif self.verb is Verb.RELEASE:
             if transaction is not None:
                 raise AmqpError(
@@ -100,9 +98,9 @@ class Settlement:
                 )
             await receiver._put_back(messages)
         else:
-            for message in messages if self.changes else ():
-                _change(message, self.changes)
-            await receiver.dead_letter_messages(messages, self.reason, self.description, transaction=transaction)
+            await receiver.dead_letter_messages(
+                messages, self.reason, self.description, properties_to_modify=changes, transaction=transaction
+            )
 
     def _copies(self, entity: Entity, message: ServiceBusReceivedMessage) -> bool:
         """Return whether this may copy a message, into the dead-letter queue."""
@@ -189,19 +187,3 @@ def _dead_letter(error: object) -> Settlement:
         None if description is None else str(description),
         changes,
     )
-
-
-def _change(message: ServiceBusReceivedMessage, changes: Mapping[str, Any]) -> None:
-    """Change application properties of a message that is about to be copied."""
-    place, (key, value, headers), stamp = StoredRecord.of(message._record)
-    changed: dict[str | bytes, Any] = {}
-    others: list[tuple[str, bytes | None]] = []
-    for name, content in headers:
-        if name == APPLICATION_PROPERTIES and content is not None:
-            with suppress(ValueError):  # Of a plain producer; what does not parse stays a header of its own.
-                changed = dict[str | bytes, Any](decode_properties(content).items())
-                continue
-        others.append((name, content))
-    changed.update({name: plain_value(one) for name, one in changes.items()})
-    text = encode_properties(changed).encode()
-    message._record = StoredRecord(place, (key, value, [*others, (APPLICATION_PROPERTIES, text)]), stamp)

@@ -154,7 +154,9 @@ final class MessageTypes {
         header.put("durable", message.getHeader().isDurable());
         header.put("priority", message.getHeader().getPriority());
         Duration timeToLive = message.getHeader().getTimeToLive();
-        header.put("ttl", timeToLive == null || timeToLive.isZero() ? null : timeToLive.toMillis());
+        // The gateway tells this SDK of none as the largest one.
+        boolean endless = timeToLive == null || timeToLive.isZero() || timeToLive.toMillis() == 0xFFFFFFFFL;
+        header.put("ttl", endless ? null : timeToLive.toMillis());
         Map<String, Object> named = new LinkedHashMap<>();
         named.put("message-id", id(properties.getMessageId()));
         named.put("correlation-id", id(properties.getCorrelationId()));
