@@ -1,12 +1,15 @@
-"""Start processes with everything imported: forks of one process that has done it, which would take most of their time."""
+"""Start processes with everything imported: forks of one that has done it, which would take most of their time. Pause them."""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -42,6 +45,38 @@ def run_command(
         raise subprocess.TimeoutExpired(list(arguments), timeout)
     output, errors = (stream.read_text() for stream in streams[1:])
     return subprocess.CompletedProcess(list(arguments), process.exitcode, output, errors)
+
+
+PATIENCE = 60.0
+"""How long, in seconds, a process may take to stop."""
+
+
+@contextmanager
+def paused(pid: int) -> Generator[None]:
+    """Stop a process while the block runs.
+
+    The signal is only on its way when ``os.kill`` returns: on a busy machine, other threads of the process work on for a while.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while not _is_stopped(pid):
+            assert time.monotonic() < deadline, f"process {pid} does not stop"
+            time.sleep(0.001)
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return whether all threads of a process are stopped; one that ends meanwhile is gone."""
+    for status in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            # The name, in parentheses, may hold anything.
+            if status.read_text().rpartition(")")[2].split()[0] not in {"T", "t", "Z", "X"}:
+                return False
+    return True
 
 
 def _run(arguments: list[str], environment: dict[str, str], streams: list[Path]) -> None:

@@ -192,14 +192,17 @@ class Watched:
         raise TimeoutError("no other server became the primary")
 
     def wait_for_replicas(self) -> None:
-        """Wait until both other servers follow the primary and have what it has."""
+        """Wait until both other servers follow the primary and have what it has now."""
+        offset = _number(_info(self.primary()), "master_repl_offset")
 
         def follow() -> bool:
             primary = self.primary()
+            replicas = [_info(one) for one in self.servers if one is not primary]
             return all(
-                _info(one).get("master_link_status") == "up" and _info(one).get("master_port") == primary.port
-                for one in self.servers
-                if one is not primary
+                replica.get("master_link_status") == "up"
+                and replica.get("master_port") == primary.port
+                and _number(replica, "slave_repl_offset") >= offset
+                for replica in replicas
             )
 
         _wait_until(follow)
@@ -327,6 +330,10 @@ def _info(server: Server) -> dict[str, object]:
             return dict(client.info("replication"))
     except RedisError:
         return {}
+
+
+def _number(info: Mapping[str, object], name: str) -> int:
+    return int(str(info.get(name, 0)))
 
 
 def _roles(servers: list[Server]) -> list[object]:

@@ -33,10 +33,8 @@ turns.
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import shutil
-import signal
 import sys
 import time
 import warnings
@@ -80,7 +78,7 @@ from tests.faults.party import (
 )
 from tests.integration.embedded.serving import kill
 from tests.ports import free_ports
-from tests.processes import PROCESSES
+from tests.processes import PROCESSES, paused
 from tests.servers import scratch_folder
 
 NAMESPACE = "kill"
@@ -447,9 +445,8 @@ def strike(party: str, chance: random.Random, runtime: Ground, parties: list[Par
         victim = chance.choice([one for one in parties if one.role != "send"])
         if victim.process is None or victim.process.pid is None:
             return False
-        os.kill(victim.process.pid, signal.SIGSTOP)
-        time.sleep(PAUSE)
-        os.kill(victim.process.pid, signal.SIGCONT)
+        with paused(victim.process.pid):
+            time.sleep(PAUSE)
     else:
         pid = runtime.processes.get(party)
         if pid is None:
