@@ -7,8 +7,11 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import pytest
+
 from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
+from kafkabus.upkeep import checkpoint_writer, trimmer
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.names import EntityPath
@@ -18,6 +21,12 @@ ROUNDS = 4
 
 
 PATIENCE = 60.0
+
+
+def hasten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have upkeep write checkpoints and delete records whenever it maintains an entity, instead of now and then."""
+    monkeypatch.setattr(checkpoint_writer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(trimmer, "TRIM_EVERY", 0.0)
 
 
 @contextmanager
@@ -49,7 +58,7 @@ def tend(connection_string: str, *names: str) -> None:
         try:
             for _ in range(ROUNDS):
                 for one in maintainers:
-                    await one.tend()
+                    await one.maintain()
         finally:
             await context.close()
 

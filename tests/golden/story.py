@@ -12,7 +12,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
-from kafkabus.upkeep import entity_maintainer
+from kafkabus.upkeep import checkpoint_writer, trimmer
 from tests.contract.receiving import take
 from tests.golden import requests
 from tests.upkeep import tend
@@ -169,8 +169,8 @@ def _keep_apart(client: ServiceBusClient, connection_string: str) -> dict[str, i
         receiver.defer_message(kept)
         receiver.complete_messages(gone)
     with (
-        patch.object(entity_maintainer, "CHECKPOINT_EVERY", 0.0),
-        patch.object(entity_maintainer, "TRIM_EVERY", 0.0),
+        patch.object(checkpoint_writer, "CHECKPOINT_EVERY", 0.0),
+        patch.object(trimmer, "TRIM_EVERY", 0.0),
     ):
         tend(connection_string, "apart")
     assert kept.sequence_number is not None

@@ -17,9 +17,10 @@ import kafkabus_spark
 from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus.embedded.java import spark_java_home
-from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus_mapping.names import EntityPath
 from tests.queues import delete_new_queues
+from tests.upkeep import hasten
 
 AS_USERS_HAVE_IT = ("test_decode", "test_filters", "test_read", "test_write")
 """Files for which Spark plans and compiles queries as it does for users."""
@@ -93,14 +94,13 @@ def collected_garbage() -> Iterator[None]:
 @pytest.fixture
 def tend(monkeypatch: pytest.MonkeyPatch, untended: str) -> Callable[[EntityPath], None]:
     """A function that looks after an entity for long enough that checkpoints are written and records are deleted."""
-    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
-    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
+    hasten(monkeypatch)
 
     async def look_after(path: EntityPath) -> None:
         context = ClientContext(parse_settings(untended))
-        one = maintainer.EntityMaintainer(context, path)
+        one = EntityMaintainer(context, path)
         for _ in range(3):
-            await one.tend()
+            await one.maintain()
         await context.close()
 
     return lambda path: asyncio.run(look_after(path))

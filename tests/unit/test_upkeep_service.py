@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import Any, cast
 
@@ -13,7 +12,9 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Look
 from kafkabus.upkeep import progress
-from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
+from kafkabus.upkeep.checkpoint_writer import CheckpointWriter
+from kafkabus.upkeep.deadline import RETRY_AFTER
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.service import AT_ONCE, Upkeep
 from kafkabus_mapping.names import EntityPath
 
@@ -74,14 +75,14 @@ async def test_a_ledger_that_stays_due_for_long_is_looked_at_as_often_as_before(
     maintainer = EntityMaintainer(context, EntityPath("orders"))
     due = [Look(cast(Any, None), "changed", -1.0)]
 
-    async def look(_: object) -> list[Look]:
+    async def look(_: object, __: object) -> list[Look]:
         return due
 
-    monkeypatch.setattr(maintainer, "_look", look)
+    monkeypatch.setattr(CheckpointWriter, "read_ledgers", look)
     try:
         for _ in range(2_000):
-            maintainer.next_at = math.inf
-            await maintainer._look_ahead(cast(Any, None), due)
-        assert maintainer.next_at <= time.monotonic() + AGAIN
+            maintainer._deadline.reset()
+            await maintainer._set_deadline(cast(Any, None), due)
+        assert maintainer.next_at <= time.monotonic() + RETRY_AFTER
     finally:
         await context.close()

@@ -11,6 +11,7 @@ from kafkabus._async.compat import Pool
 from kafkabus._async.kafka.compacted_topic import CompactedTopic
 from kafkabus._async.kafka.offset_reader import OffsetReader
 from kafkabus._async.kafka.producer import RecordProducer
+from kafkabus._async.kafka.topic_admin import TopicAdmin
 from kafkabus._async.kafka.transactional_producer import TransactionalProducers
 from kafkabus._async.redis.connection import RedisConnection, connect
 from kafkabus._async.redis.ledger_client import LedgerClient
@@ -52,7 +53,7 @@ class Connections:
         )
         self.ledger_client = LedgerClient(self.redis_connection, rebuild=rebuild)
         self.notifications = Notifications(self.redis, self.ledger_client, self.client_id)
-        self.topics = open_topics(settings)
+        self.topics = TopicAdmin(open_topics(settings), self.pool)
         self.record_producer = RecordProducer(settings, self.pool)
         self.consumers = ConsumerPool(settings)
         self.offset_reader = OffsetReader(settings, self.pool)
@@ -85,7 +86,6 @@ class Connections:
             topics=self.topics,
             record_producer=self.record_producer,
             offset_reader=self.offset_reader,
-            pool=self.pool,
             servers=self.settings.bootstrap_servers,
         )
 
@@ -97,7 +97,7 @@ class Connections:
             ServiceBusCommunicationError: No broker can be reached; the message says why.
         """
         if not self.topics.reached:
-            await self.pool.run(self.topics.reach)
+            await self.topics.reach()
 
     def open_transfer_producer(self) -> None:
         """Open the producer of transfers now: connecting takes half a second, for which the first transfer would wait."""
@@ -117,7 +117,7 @@ class Connections:
         self.consumers.end()
         await self.offset_reader.close()
         await self.pool.run(self.consumers.close)
-        await self.pool.run(self.topics.close)
+        await self.topics.close()
         await self.pool.close()
         await self.notifications.depart()
         await self.redis.aclose()

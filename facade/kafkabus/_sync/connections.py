@@ -17,6 +17,7 @@ from kafkabus._sync.compat import Pool
 from kafkabus._sync.kafka.compacted_topic import CompactedTopic
 from kafkabus._sync.kafka.offset_reader import OffsetReader
 from kafkabus._sync.kafka.producer import RecordProducer
+from kafkabus._sync.kafka.topic_admin import TopicAdmin
 from kafkabus._sync.kafka.transactional_producer import TransactionalProducers
 from kafkabus._sync.redis.connection import RedisConnection, connect
 from kafkabus._sync.redis.ledger_client import LedgerClient
@@ -53,7 +54,7 @@ class Connections:
         )
         self.ledger_client = LedgerClient(self.redis_connection, rebuild=rebuild)
         self.notifications = Notifications(self.redis, self.ledger_client, self.client_id)
-        self.topics = open_topics(settings)
+        self.topics = TopicAdmin(open_topics(settings), self.pool)
         self.record_producer = RecordProducer(settings, self.pool)
         self.consumers = ConsumerPool(settings)
         self.offset_reader = OffsetReader(settings, self.pool)
@@ -86,7 +87,6 @@ class Connections:
             topics=self.topics,
             record_producer=self.record_producer,
             offset_reader=self.offset_reader,
-            pool=self.pool,
             servers=self.settings.bootstrap_servers,
         )
 
@@ -98,7 +98,7 @@ class Connections:
             ServiceBusCommunicationError: No broker can be reached; the message says why.
         """
         if not self.topics.reached:
-            self.pool.run(self.topics.reach)
+            self.topics.reach()
 
     def open_transfer_producer(self) -> None:
         """Open the producer of transfers now: connecting takes half a second, for which the first transfer would wait."""
@@ -118,7 +118,7 @@ class Connections:
         self.consumers.end()
         self.offset_reader.close()
         self.pool.run(self.consumers.close)
-        self.pool.run(self.topics.close)
+        self.topics.close()
         self.pool.close()
         self.notifications.depart()
         self.redis.close()

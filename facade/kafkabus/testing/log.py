@@ -214,7 +214,7 @@ class MemoryTopics:
             raise KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
         return described
 
-    def starts(self, name: str, partitions: Iterable[int]) -> dict[int, int]:
+    def starts(self, name: str, partitions: Iterable[int], timeout: float | None = None) -> dict[int, int]:  # noqa: ARG002  # as Kafka's
         """Return the first offset of each log."""
         with self._cluster.grown:
             return {partition: self._log(name, partition).start for partition in partitions}

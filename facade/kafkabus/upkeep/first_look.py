@@ -64,7 +64,7 @@ class FirstLook:
         looks = await context.ledger_client.look(ledgers, changed, 0)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         logs = {one.topic: one.partitions for one in entities}
-        empty = await context.pool.run(context.topics.ends_of_empty, logs)
+        empty = await context.topics.ends_of_empty(logs)
         seen = zip(looks, changed, strict=True)
         found: list[Quiet] = []
         for one in entities:
@@ -103,7 +103,7 @@ class FirstLook:
         context = self._context
         own = {path: topic_name(context.connections.settings.namespace, path) for path in described}
         asked = [topic for path, topic in own.items() if path.is_dead_letter]
-        there = await context.pool.run(context.topics.describe_all, asked) if asked else {}
+        there = await context.topics.describe_all(asked) if asked else {}
         ids = {path: described[path].topic_id for path in own if not path.is_dead_letter}
         ids |= {path: there[topic].topic_id for path, topic in own.items() if path.is_dead_letter and topic in there}
         return [context.catalog.described(path, described[path], own[path], topic_id) for path, topic_id in ids.items()]

@@ -133,7 +133,7 @@ class Forwarder:
         context = self._context
 
         async def to(here: int, there: int, records: Leased) -> None:
-            tails = await context.pool.run(context.topics.tails, destination.topic, [there], ASKED_FOR)
+            tails = await context.topics.tails(destination.topic, [there], ASKED_FOR)
             await context.transfers.forward(entity, here, EntityLog(destination, there), tails[there].end, records)
 
         await _all(to(here, there, records) for (here, there), records in accepted.items())

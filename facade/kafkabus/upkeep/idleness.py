@@ -99,7 +99,7 @@ class Idleness:
             return False
         states = await context.ledger_client.states(entity.ledgers)
         # Records of open transactions count: they may be acknowledged while it is deleted.
-        ends = await context.pool.run(context.topics.stored_ends, entity.topic, range(entity.partitions))
+        ends = await context.topics.stored_ends(entity.topic, range(entity.partitions))
         scheduled = any(state is not None and state.scheduled for state in states)
         used_at = await self._used_at(entity, states, ends, now)
         return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)

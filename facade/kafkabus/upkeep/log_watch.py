@@ -92,7 +92,7 @@ class LogWatch:
 
     async def _ask(self, seen: Iterable[_Seen], *, stored: bool) -> Mapping[str, Mapping[int, int]]:
         topics = {topic: len(ends) for _, topic, ends in seen}
-        return await self._context.pool.run(self._context.topics.ends_of, topics, stored=stored)
+        return await self._context.topics.ends_of(topics, stored=stored)
 
 
 def _ends_seen(maintainers: Iterable[EntityMaintainer]) -> list[_Seen]:

@@ -161,7 +161,7 @@ class Quota:
         ):
             self._sizes.pop(partition, None)
             return 0
-        start = (await self._context.pool.run(self._context.topics.starts, entity.topic, [partition]))[partition]
+        start = (await self._context.topics.starts(entity.topic, [partition]))[partition]
         # If all were received, those before the cursor tell how large they are.
         first = max(start, min(state.cursor, end - READ_AT_ONCE))
         sizes = self._sizes.get(partition)

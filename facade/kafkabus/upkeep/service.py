@@ -25,7 +25,8 @@ from kafkabus.exceptions import (
     UnsuitableRedisError,
 )
 from kafkabus.upkeep.agenda import Agenda
-from kafkabus.upkeep.entity_maintainer import AGAIN, EntityMaintainer
+from kafkabus.upkeep.deadline import RETRY_AFTER
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.first_look import FirstLook, Quiet
 from kafkabus.upkeep.forwarder import Forwarder, forwards
 from kafkabus.upkeep.health import Health
@@ -182,11 +183,11 @@ class Upkeep:
             except ServiceBusError as error:
                 self._note_failure()
                 LOGGER.warning("upkeep namespace=%s error=%s", self._settings.namespace, error)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_AFTER)
             except Exception:
                 self._note_failure()
                 LOGGER.exception("upkeep namespace=%s", self._settings.namespace)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_AFTER)
             await asyncio.sleep(pause())
 
     # The entities to tend.
@@ -313,9 +314,9 @@ class Upkeep:
     async def _topics_of(self, context: ClientContext, paths: Sequence[EntityPath]) -> Set[str]:
         """Return the names of those topics of several entities that exist, and maybe of others."""
         if len(paths) > DESCRIBED_AT_ONCE:
-            return await context.pool.run(context.topics.names)
+            return await context.topics.names()
         wanted = [topic_name(self._settings.namespace, path) for path in paths]
-        return set(await context.pool.run(context.topics.describe_all, wanted)) if wanted else set()
+        return set(await context.topics.describe_all(wanted)) if wanted else set()
 
     def _take(self, context: ClientContext, path: EntityPath) -> None:
         self._maintainers[path.key] = EntityMaintainer(context, path)
@@ -409,12 +410,12 @@ class Upkeep:
         ledgers = [(one, ledger) for one in self.maintainers if one.entity for ledger in one.entity.ledgers]
         for first in range(0, len(ledgers), SWEPT_AT_ONCE):
             some = ledgers[first : first + SWEPT_AT_ONCE]
-            written = [maintainer.written(ledger) for maintainer, ledger in some]
+            written = [maintainer.last_change(ledger) for maintainer, ledger in some]
             for place in await context.ledger_client.not_as_written([ledger for _, ledger in some], written):
                 self._wake(some[place][0].path.key)
         if len(self.members) > 1:
             # Another instance may not have got to tell of a dead-letter queue.
-            for name in await context.pool.run(context.topics.names):
+            for name in await context.topics.names():
                 parsed = parse_topic(name)
                 if parsed is not None and parsed[0] == self._settings.namespace:
                     self._look_whether_ours(parsed[1].key, parsed[1].name.lower())
@@ -445,7 +446,7 @@ class Upkeep:
         path, found = maintainer.path, True
         try:
             with self._progress.doing(f"tending {path}"):
-                found = await maintainer.tend() is not None
+                found = await maintainer.maintain() is not None
                 self._forward(context, maintainer)
                 await self._look_for_dead_letters(context, path)
         except MessagingEntityNotFoundError:
@@ -453,11 +454,11 @@ class Upkeep:
         except ServiceBusError as error:
             self._note_failure()
             LOGGER.warning("upkeep_entity entity=%s error=%s", path, error)
-            maintainer.wake_in(AGAIN)
+            maintainer.retry_later()
         except Exception:
             self._note_failure()
             LOGGER.exception("upkeep_entity entity=%s", path)
-            maintainer.wake_in(AGAIN)
+            maintainer.retry_later()
         return found
 
     def _end_tending(self, maintainer: EntityMaintainer, *, found: bool) -> None:
@@ -494,7 +495,7 @@ class Upkeep:
                 except Exception:
                     self._note_failure()
                     LOGGER.exception("upkeep_entity entity=%s", maintainer.path)
-                await asyncio.sleep(AGAIN)
+                await asyncio.sleep(RETRY_AFTER)
         finally:
             await uninterrupted(forwarder.close())
 
@@ -506,7 +507,7 @@ async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:
         for task in left:
             task.cancel()
         # Cancelled again, as a library may forget that it was cancelled.
-        _, left = await asyncio.wait(left, timeout=AGAIN)
+        _, left = await asyncio.wait(left, timeout=RETRY_AFTER)
 
 
 def is_home(entity: str, instance: str, members: list[str]) -> bool:

@@ -46,7 +46,7 @@ class StuckLogs:
         if time.monotonic() < self._look_at:
             return
         self._look_at = time.monotonic() + LOOK_EVERY
-        stored = await self._context.pool.run(self._context.topics.stored_ends, entity.topic, list(ends))
+        stored = await self._context.topics.stored_ends(entity.topic, list(ends))
         behind = {partition: end for partition, end in ends.items() if end < stored[partition]}
         stuck = behind.items() & self._seen.items()
         for partition, end in sorted(stuck - self._told):

@@ -42,7 +42,7 @@ def test_a_topic_of_a_creation_that_was_cut_off_is_named(
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         context = administration._connections()
         topic = f"tests.{name}"
-        context.pool.run(context.topics.create_entity, topic, 3)
+        context.topics.create_entity(topic, 3)
         with pytest.raises(InvalidOperationError, match=f"{topic}' exists with 3 partitions"):
             administration.create_queue(name)
-        context.pool.run(context.topics.delete, topic)
+        context.topics.delete(topic)

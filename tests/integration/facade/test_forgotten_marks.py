@@ -25,14 +25,13 @@ from kafkabus._ledger.operations import Keep, Operation, Schedule
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as maintainer
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
 from tests.contract.receiving import receive_all
 from tests.kafka_log import KAFKA_LOG
 from tests.queues import new_queue
-from tests.upkeep import tend
+from tests.upkeep import hasten, tend
 
 HOUR, LIFE = timedelta(hours=1), timedelta(seconds=1)
 BEYOND = 3603.0
@@ -58,8 +57,7 @@ class Forgetful:
         self.connection_string = connection_string
         self.name = parse_settings(connection_string).namespace
         self._redis_url = redis_url
-        for name in ("CHECKPOINT_EVERY", "TRIM_EVERY"):
-            monkeypatch.setattr(maintainer, name, 0.0)
+        hasten(monkeypatch)
 
     def write_down(self, name: str) -> None:
         """Write a checkpoint of a plain entity's ledger as it is now."""

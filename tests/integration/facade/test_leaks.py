@@ -23,7 +23,7 @@ from kafkabus._sync.kafka import transactional_producer
 from kafkabus._sync.receiving import readers
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus.upkeep import checkpoint_writer
 from tests.effort import effort
 from tests.integration.embedded.serving import wait_until
 from tests.servers import NAMESPACE
@@ -178,7 +178,7 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
 
 def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither checkpoints nor states of its sessions are left. Those of other entities stay."""
-    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(checkpoint_writer, "CHECKPOINT_EVERY", 0.0)
     with (
         ServiceBusAdministrationClient.from_connection_string(untended) as administration,
         ServiceBusClient.from_connection_string(untended) as client,

@@ -156,7 +156,7 @@ async def test_a_log_that_is_not_read_on_is_told_of(
         producer.produce(entity.topic, b"never", partition=0)
         producer.flush()
         for _ in range(looks):
-            await logs.look(entity, await context.pool.run(context.topics.ends, entity.topic, [0]))
+            await logs.look(entity, await context.topics.ends(entity.topic, [0]))
             told.append(sum("log_stuck" in record.getMessage() for record in caplog.records))
         producer.abort_transaction()
     await context.close()

@@ -91,14 +91,14 @@ async def test_queues_that_hold_nothing_need_nothing_done(
     await delete_first_record(context, "settled")
     # Its last checkpoint may say that the message waits.
     assert await quiet_among(context, *every) == {"empty"}
-    await EntityMaintainer(context, EntityPath("settled")).tend()
+    await EntityMaintainer(context, EntityPath("settled")).maintain()
     assert await quiet_among(context, *every) == {"empty", "settled"}
 
 
 async def delete_first_record(context: ClientContext, queue: str) -> None:
     """Delete the first record of a queue's log, as upkeep does when it is settled, or kept apart."""
     entity = await context.catalog.entity(EntityPath(queue))
-    context.topics.delete_records(entity.topic, {0: 1})
+    await context.topics.delete_records(entity.topic, {0: 1})
 
 
 async def test_a_queue_whose_checkpoint_says_otherwise_is_tended(
@@ -110,12 +110,12 @@ async def test_a_queue_whose_checkpoint_says_otherwise_is_tended(
     await sender.send_messages(ServiceBusMessage("x"))
     (message,) = await receiver.receive_messages(max_wait_time=30)
     await receiver.defer_message(message)
-    await EntityMaintainer(context, EntityPath("q")).tend()
+    await EntityMaintainer(context, EntityPath("q")).maintain()
     (deferred,) = await receiver.receive_deferred_messages(message.sequence_number)
     await receiver.complete_message(deferred)
     await delete_first_record(context, "q")
     assert await quiet_among(context, "q") == set()
-    await EntityMaintainer(context, EntityPath("q")).tend()
+    await EntityMaintainer(context, EntityPath("q")).maintain()
     assert await quiet_among(context, "q") == {"q"}
 
 
@@ -130,7 +130,7 @@ async def test_a_quiet_queue_of_messages_that_do_not_live_long_is_watched(
     (message,) = await receiver.receive_messages(max_wait_time=30)
     await receiver.complete_message(message)
     await delete_first_record(context, "once")
-    await EntityMaintainer(context, EntityPath("once")).tend()
+    await EntityMaintainer(context, EntityPath("once")).maintain()
     await administration.create_queue("other")
     urgent = {}
     for name in ("lives", "once", "other"):
@@ -191,7 +191,7 @@ async def test_a_record_is_noticed_in_logs_that_are_calm(
     for name in names:
         await administration.create_queue(name)
         maintainers.append(EntityMaintainer(context, EntityPath(name)))
-        await maintainers[-1].tend()
+        await maintainers[-1].maintain()
     assert {one.is_calm(time.monotonic()) for one in maintainers} == {is_calm}
     watch = LogWatch(context)
     assert await watch.moved(maintainers) == []

@@ -15,7 +15,7 @@ from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
-from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus.upkeep import checkpoint_writer
 from kafkabus_mapping.names import EntityPath
 from tests.contract.receiving import receive_all
 from tests.upkeep import tend
@@ -124,7 +124,7 @@ def test_what_is_settled_afterwards_is_written_down(
 
     The settlements hold even if Redis then loses everything.
     """
-    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
+    monkeypatch.setattr(checkpoint_writer, "CHECKPOINT_EVERY", 0.0)
     administration.create_queue("orders")
     with ServiceBusClient.from_connection_string(untended) as client:
         client.get_queue_sender("orders").send_messages([ServiceBusMessage(str(number)) for number in range(5)])

@@ -31,10 +31,10 @@ from kafkabus.exceptions import (
 )
 from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient, SqlRuleAction, SqlRuleFilter
 from kafkabus.testing import InMemoryNamespace
-from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus.upkeep import rule_change_recovery
 from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath, subscription_name
-from tests.upkeep import tend
+from tests.upkeep import hasten, tend
 
 PATIENCE = 60.0
 
@@ -78,8 +78,8 @@ class Upkeep:
 
     def __init__(self, connection_string: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self._connection_string = connection_string
-        for name in ("CHECKPOINT_EVERY", "TRIM_EVERY", "LEFT_HALF_CHANGED"):
-            monkeypatch.setattr(maintainer, name, 0.0)
+        hasten(monkeypatch)
+        monkeypatch.setattr(rule_change_recovery, "CUT_OFF_AFTER", 0.0)
 
     def tend(self, *subscriptions: str) -> None:
         """Run for two checkpoints each, and until the topic knows the later ones."""

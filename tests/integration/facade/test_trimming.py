@@ -16,9 +16,10 @@ from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.operations import Keep
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
-from kafkabus.upkeep import entity_maintainer as maintainer
+from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus_mapping.names import EntityPath
 from tests.clock import advance
+from tests.upkeep import hasten
 
 
 @pytest.fixture
@@ -46,14 +47,13 @@ def start_of(topics: Topics, untended: str, queue: str) -> int:
 
 def tend(untended: str, queue: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after a queue for long enough that two checkpoints are written and records are deleted."""
-    monkeypatch.setattr(maintainer, "CHECKPOINT_EVERY", 0.0)
-    monkeypatch.setattr(maintainer, "TRIM_EVERY", 0.0)
+    hasten(monkeypatch)
 
     async def look_after() -> None:
         context = ClientContext(parse_settings(untended))
-        one = maintainer.EntityMaintainer(context, EntityPath(queue))
+        one = EntityMaintainer(context, EntityPath(queue))
         for _ in range(3):
-            await one.tend()
+            await one.maintain()
         await context.close()
 
     asyncio.run(look_after())

@@ -207,7 +207,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         every = await self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
-        topics = await self._connections().pool.run(self._connections().topics.names)
+        topics = await self._connections().topics.names()
         count_empty = partial(self._empty, topics)
         async for counts in self._counted(listed, self._runtime, count_empty):  # aio-only
             yield counts  # aio-only
@@ -232,7 +232,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         states = iter(await context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
         logs = {one.topic: one.partitions for one in entities}
-        ends = await context.pool.run(context.topics.ends_of_empty, logs)
+        ends = await context.topics.ends_of_empty(logs)
         empty: list[Entity] = []
         for one in entities:
             own = list(islice(states, one.partitions))

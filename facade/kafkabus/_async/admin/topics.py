@@ -202,8 +202,8 @@ class TopicAdministration(Administration):
             for reader in [self._entity(EntityPath(subscription.name), subscription)]
         }
         partitions = range(description.partitions)
-        ends = await context.pool.run(context.topics.ends, description.topic, partitions)
-        starts = await context.pool.run(context.topics.starts, description.topic, partitions)
+        ends = await context.topics.ends(description.topic, partitions)
+        starts = await context.topics.starts(description.topic, partitions)
         records = {
             name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
             for name, offsets in needed.items()
@@ -631,7 +631,7 @@ class TopicAdministration(Administration):
         subscriptions = await context.catalog.subscriptions_of(description)
         rules = [rule for one in subscriptions for rule in one.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
-        ends = await context.pool.run(context.topics.ends, entity.topic, range(entity.partitions))
+        ends = await context.topics.ends(entity.topic, range(entity.partitions))
         waiting = [0 if state is None else state.scheduled for state in states]
         for one in await context.catalog.readers_of(entity):
             for partition, state in enumerate(await context.ledger_client.states(one.ledgers)):

@@ -125,9 +125,7 @@ class Dispositions:
     async def activate(self, entity: Entity, partition: int) -> None:
         """Enqueue scheduled messages whose time has come; if that fails, the next receiver, or upkeep, tries again."""
         try:
-            end = (await self._connections.pool.run(self._connections.topics.ends, entity.topic, [partition]))[
-                partition
-            ]
+            end = (await self._connections.topics.ends(entity.topic, [partition]))[partition]
             while await self._transfers.activate(entity, partition, end):
                 pass
         except ServiceBusError as error:

@@ -118,7 +118,7 @@ class DuplicateScan:
         if not (entity.detects_duplicates and offsets):
             return
         connections, until = self._connections, time.monotonic() + JUDGED_WITHIN
-        stored = await connections.pool.run(connections.topics.stored_ends, entity.topic, list(offsets))
+        stored = await connections.topics.stored_ends(entity.topic, list(offsets))
         wanted = {partition: min(stored[partition], max(several) + 1) for partition, several in offsets.items()}
         while late := await self._scan_towards(entity, wanted):
             if time.monotonic() >= until:
@@ -131,7 +131,7 @@ class DuplicateScan:
     async def _scan_towards(self, entity: Entity, wanted: Mapping[int, int]) -> list[int]:
         """Scan partitions up to offsets, as far as what is stored there is committed; return the partitions that need more."""
         (*states,) = await self._connections.ledger_client.states([entity.ledgers[partition] for partition in wanted])
-        ends = await self._connections.pool.run(self._connections.topics.ends, entity.topic, list(wanted))
+        ends = await self._connections.topics.ends(entity.topic, list(wanted))
         ends = {partition: min(ends[partition], upto) for partition, upto in wanted.items()}
         upto = await self.scan_to(entity, dict(zip(wanted, states, strict=True)), ends)
         return [partition for partition in wanted if upto[partition] < wanted[partition]]

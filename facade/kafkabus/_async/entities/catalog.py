@@ -339,10 +339,7 @@ class EntityCatalog:
         if path.key in self._entities:
             return True
         return (
-            await self._connections.pool.run(
-                self._connections.topics.describe, topic_name(self._connections.settings.namespace, path)
-            )
-            is not None
+            await self._connections.topics.describe(topic_name(self._connections.settings.namespace, path)) is not None
         )
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
@@ -371,10 +368,10 @@ class EntityCatalog:
 
     async def _dead_letter_topic(self, path: EntityPath, partitions: int) -> tuple[str, str]:
         topic = topic_name(self._connections.settings.namespace, path)
-        described = await self._connections.pool.run(self._connections.topics.describe, topic)
+        described = await self._connections.topics.describe(topic)
         if described is None:
-            await self._connections.pool.run(self._connections.topics.create_entity, topic, partitions)
-        described = await self._connections.pool.run(self._connections.topics.wait_for, topic)
+            await self._connections.topics.create_entity(topic, partitions)
+        described = await self._connections.topics.wait_for(topic)
         return topic, described.topic_id
 
     async def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:

@@ -64,14 +64,14 @@ class EntityLifecycle:
                 return  # Another client has deleted it, and there may be another one of that name.
             borrowed = isinstance(description, SubscriptionDescription) and not which.is_dead_letter
             topic = description.topic if borrowed else topic_name(self._connections.settings.namespace, which)
-            described = await self._connections.pool.run(self._connections.topics.describe, topic)
+            described = await self._connections.topics.describe(topic)
             if described is not None:
                 entity = self._catalog.described(which, description, topic, described.topic_id)
                 await self._archive.drop_all(entity)
                 await self._session_states.drop(entity)
                 await self._checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
                 if not borrowed:
-                    await self._connections.pool.run(self._connections.topics.delete, topic)
+                    await self._connections.topics.delete(topic)
                 await self._connections.ledger_client.forget(
                     entity.ledgers, entity_keys(self._connections.settings.namespace, which, entity.generation)
                 )

@@ -56,7 +56,7 @@ class PartitionAvailability:
     async def _ask(self, topic: str) -> frozenset[int] | None:
         """Return the unavailable partitions; None if no broker answers."""
         try:
-            described = await self._connections.pool.run(self._connections.topics.describe, topic, LOOK_TIME)
+            described = await self._connections.topics.describe(topic, LOOK_TIME)
         except ServiceBusError:
             return None
         return _NONE if described is None else frozenset(described.unavailable)

@@ -113,7 +113,7 @@ class EntityRecovery:
             if not own.is_doubted:
                 return
             own.is_doubted = False
-            topic = await self._connections.pool.run(self._connections.topics.describe, entity.topic, TOPIC_TIMEOUT)
+            topic = await self._connections.topics.describe(entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             return  # A client that reads the topic reports this.
         await self._check_own(entity, topic)
@@ -136,7 +136,7 @@ class EntityRecovery:
             one.asked_at = now
         connections, names = self._connections, [one.name for one in due]
         try:
-            found = await connections.pool.run(connections.topics.describe_all, names, TOPIC_TIMEOUT)
+            found = await connections.topics.describe_all(names, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             raise
         except ServiceBusError:
@@ -162,7 +162,7 @@ class EntityRecovery:
         Raises:
             MessagingEntityNotFoundError: The topic is another one, or gone.
         """
-        topic = await self._connections.pool.run(self._connections.topics.describe, entity.topic)
+        topic = await self._connections.topics.describe(entity.topic)
         if topic is None:
             raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
         await self._check_own(entity, topic)
@@ -194,7 +194,7 @@ class EntityRecovery:
                 path,
                 topic.name,
             )
-            await self._connections.pool.run(self._connections.topics.configure_entity, topic.name)
+            await self._connections.topics.configure_entity(topic.name)
             if not path.is_dead_letter:
                 known = known.with_topic(topic.topic_id)
                 anew = self._anew(entity, known, topic.topic_id)
@@ -255,7 +255,7 @@ class EntityRecovery:
     async def _cut(self, entity: Entity, partition: int, end: int | None) -> None:
         """Have an entity go on after one of its logs was truncated."""
         if await self._catalog.current_description(entity) is not None:
-            starts = await self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition])
+            starts = await self._connections.topics.starts(entity.topic, [partition])
             upto = starts[partition] if end is None else end
             known = await self._archive.of(entity, partition)
             kept = {offset: one.due for offset, one in known.items() if offset < upto}
@@ -271,7 +271,7 @@ class EntityRecovery:
                 )
                 return snapshot.within(starts[partition], upto, kept)
 
-            ends = await self._connections.pool.run(self._connections.topics.stored_ends, entity.topic, [partition])
+            ends = await self._connections.topics.stored_ends(entity.topic, [partition])
             new_from = ends[partition] if end is None else end
 
             def described(description: EntityDescription) -> EntityDescription:
@@ -368,7 +368,7 @@ class EntityRecovery:
         if snapshot.dedup_upto is None:
             return None
         topic, partition = entity.topic, ledger.partition
-        end = (await self._connections.pool.run(self._connections.topics.ends, topic, [partition]))[partition]
+        end = (await self._connections.topics.ends(topic, [partition]))[partition]
         if end > snapshot.dedup_upto:
             records = await self._connections.offset_reader.read(
                 topic, partition, snapshot.dedup_upto, min(end, snapshot.dedup_upto + 100) - 1
@@ -376,11 +376,9 @@ class EntityRecovery:
             moment = records[0].timestamp()[1] if records else 0
         else:
             # Records that are stored from now on are newer than all that are there.
-            newest = await self._connections.pool.run(self._connections.topics.newest, topic, [partition])
+            newest = await self._connections.topics.newest(topic, [partition])
             moment = 0 if newest is None else newest
-        starts = await self._connections.pool.run(
-            self._connections.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms)
-        )
+        starts = await self._connections.topics.offsets_at(topic, [partition], max(0, moment - entity.window_ms))
         return starts[partition]
 
     def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
@@ -398,9 +396,7 @@ class EntityRecovery:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        ends = await self._connections.pool.run(
-            self._connections.topics.stored_ends, entity.topic, range(entity.partitions)
-        )
+        ends = await self._connections.topics.stored_ends(entity.topic, range(entity.partitions))
         await self._begin_at(entity, ends)
         return tuple(ends[ledger.partition] for ledger in entity.ledgers)
 
@@ -553,7 +549,7 @@ class EntityRecovery:
 
         async def starts(topic: str) -> dict[int, int] | ServiceBusError:
             try:
-                return await self._connections.pool.run(self._connections.topics.starts, topic, partitions[topic])
+                return await self._connections.topics.starts(topic, partitions[topic])
             except ServiceBusError as error:
                 return error
 

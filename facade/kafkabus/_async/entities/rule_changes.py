@@ -88,7 +88,7 @@ class RuleChanges:
             return description
         entity, partitions = await self._catalog.entity_of(description), range(description.partitions)
         version = description.rules_version + 1
-        ends = await self._connections.pool.run(self._connections.topics.stored_ends, description.topic, partitions)
+        ends = await self._connections.topics.stored_ends(description.topic, partitions)
         told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
         await self._connections.ledger_client.execute(*told)
         settled = _settled(description, tuple(one.counts_from for one in told))
@@ -99,9 +99,7 @@ class RuleChanges:
     async def _still_counting(self, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
         """Return the subscription's rule sets that chose messages that are not settled, or that the log has."""
         entity = await self._catalog.entity_of(description)
-        starts = await self._connections.pool.run(
-            self._connections.topics.starts, entity.topic, range(entity.partitions)
-        )
+        starts = await self._connections.topics.starts(entity.topic, range(entity.partitions))
         needed = dict(starts)
         for ledger in entity.ledgers:
             snapshot = await self._checkpoints.read(ledger.keys.prefix)

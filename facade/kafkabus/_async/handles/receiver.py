@@ -555,11 +555,9 @@ class ServiceBusReceiver:
         entity = await self._context.catalog.entity(self._path)
         topics, partitions = self._context.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
-            upto = await self._context.pool.run(topics.ends, entity.topic, partitions)
+            upto = await topics.ends(entity.topic, partitions)
         else:
-            upto = await self._context.pool.run(
-                topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
-            )
+            upto = await topics.offsets_at(entity.topic, partitions, to_milliseconds(before_enqueue_time_utc))
         await self._note_use(entity)
         await self._put_off(entity, upto)
         purged = 0

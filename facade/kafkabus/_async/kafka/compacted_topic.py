@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 
-from kafkabus._async.compat import Pool
 from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, OffsetReader
 from kafkabus._async.kafka.producer import OutgoingRecord, RecordProducer
+from kafkabus._async.kafka.topic_admin import TopicAdmin
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._core.record import Record
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._kafka.topic_admin import Topics
 
 READ_AT_ONCE = 5_000
 """How many records are read in one go."""
@@ -25,7 +24,6 @@ class CompactedTopic:
         topics: The cluster's topics.
         record_producer: Writes records.
         offset_reader: Reads records.
-        pool: Threads for blocking calls.
         servers: The brokers' addresses, for errors.
 
     Attributes:
@@ -37,10 +35,9 @@ class CompactedTopic:
         name: str,
         config: Mapping[str, str],
         *,
-        topics: Topics,
+        topics: TopicAdmin,
         record_producer: RecordProducer,
         offset_reader: OffsetReader,
-        pool: Pool,
         servers: str,
     ) -> None:
         self.name = name
@@ -48,7 +45,6 @@ class CompactedTopic:
         self._topics = topics
         self._producer = record_producer
         self._offset_reader = offset_reader
-        self._pool = pool
         self._servers = servers
         self._exists = False
 
@@ -60,7 +56,7 @@ class CompactedTopic:
         """
         # Asked first: a user that may write to the topic need not have the right to create it.
         if not await self.is_there():
-            await self._pool.run(self._topics.create, self.name, 1, self._config)
+            await self._topics.create(self.name, 1, self._config)
         self._exists = True
 
     async def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
@@ -112,7 +108,7 @@ class CompactedTopic:
         """
         if not await self.is_there():
             return 0
-        return (await self._pool.run(self._topics.ends, self.name, [0]))[0]
+        return (await self._topics.ends(self.name, [0]))[0]
 
     async def is_there(self) -> bool:
         """Return whether the topic was written to yet.
@@ -120,7 +116,7 @@ class CompactedTopic:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        return self._exists or await self._pool.run(self._topics.describe, self.name) is not None
+        return self._exists or await self._topics.describe(self.name) is not None
 
     async def batches(self, start: int, at_once: int = READ_AT_ONCE) -> AsyncIterator[tuple[int, list[Record]]]:
         """Yield the records of an existing topic from an offset on, in batches, each with the offset at which it ends.
@@ -128,8 +124,8 @@ class CompactedTopic:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        at = max(start, (await self._pool.run(self._topics.starts, self.name, [0]))[0])
-        end = (await self._pool.run(self._topics.ends, self.name, [0]))[0]
+        at = max(start, (await self._topics.starts(self.name, [0]))[0])
+        end = (await self._topics.ends(self.name, [0]))[0]
         yield at, []
         while at < end:
             upto = min(end, at + at_once)

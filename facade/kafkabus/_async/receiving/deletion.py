@@ -120,7 +120,7 @@ class MessageDeletion:
     async def _delete_from_each(self, task: _Task, partitions: Sequence[int]) -> None:
         entity, topics = task.entity, self._connections.topics
         await self._parts.duplicate_scan.scan_all(entity, partitions)
-        upto = await self._connections.pool.run(topics.offsets_at, entity.topic, partitions, task.before_ms)
+        upto = await topics.offsets_at(entity.topic, partitions, task.before_ms)
         for partition in partitions:
             if task.goes_on:
                 cursor = await self._delete_granted(task, partition, upto[partition])

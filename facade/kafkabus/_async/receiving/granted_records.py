@@ -81,9 +81,7 @@ class GrantedRecords:
         if len(records) == len(wanted):
             return records
         gone = merge_offsets(wanted - {record.offset() or 0 for record in records})
-        start = (await self._connections.pool.run(topics.starts, entity.topic, [ledger.partition], GRANTED_READ))[
-            ledger.partition
-        ]
+        start = (await topics.starts(entity.topic, [ledger.partition], GRANTED_READ))[ledger.partition]
         if delivery.deferred and gone[-1][1] >= start:
             raise ServiceBusError(
                 f"{entity.path}, partition {ledger.partition}: offset {gone[-1][1]} holds a message that cannot be "

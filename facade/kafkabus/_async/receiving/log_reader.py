@@ -567,8 +567,8 @@ class LogReader:
         # The cursor before the end: it is never beyond an end that is asked for afterwards. A subscription's may be beyond the
         # committed end if it was created while a transaction was open.
         (state,) = await connections.ledger_client.states([ledger])
-        start = (await connections.pool.run(connections.topics.starts, topic, [partition]))[partition]
-        end = (await connections.pool.run(connections.topics.stored_ends, topic, [partition]))[partition]
+        start = (await connections.topics.starts(topic, [partition]))[partition]
+        end = (await connections.topics.stored_ends(topic, [partition]))[partition]
         if state is not None:
             await self._check_end(self.plan.views[partition], state, start, end, error.truncated_to)
             if state.cursor < start:

@@ -122,7 +122,7 @@ class MessagePeeker:
         peeks = [Peek(entity.ledgers[partition], places[partition], count, self._session) for partition in order]
         await parts.connections.ledger_client.execute(*peeks)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        ends = await parts.connections.pool.run(parts.connections.topics.ends, entity.topic, order)
+        ends = await parts.connections.topics.ends(entity.topic, order)
         room, messages = _Room(count, PEEKED_BYTES), list[ServiceBusReceivedMessage]()
         for partition, peek in zip(order, peeks, strict=True):
             self._turn = partition

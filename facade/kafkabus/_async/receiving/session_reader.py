@@ -149,7 +149,7 @@ class SessionReader:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         entity, deadline = self.log.entity, time.monotonic() + timeout
-        ends = await self._connections.pool.run(self._connections.topics.ends, entity.topic, range(entity.partitions))
+        ends = await self._connections.topics.ends(entity.topic, range(entity.partitions))
         (*states,) = await self._connections.ledger_client.states(entity.ledgers)
         for view, state in zip(self._plan.views, states, strict=True):
             end, cursor = ends[view.partition], 0 if state is None else state.cursor

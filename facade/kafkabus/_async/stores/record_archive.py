@@ -92,7 +92,7 @@ class RecordArchive:
             raise UnfinishedReadError(str(error), []) from error
         if last < first or (records and records[0].offset() == first):
             return records
-        start = (await connections.pool.run(connections.topics.starts, entity.topic, [partition]))[partition]
+        start = (await connections.topics.starts(entity.topic, [partition]))[partition]
         if records and first >= start:
             return records
         if most_bytes is not None:

@@ -113,7 +113,7 @@ class TransactionMarkers:
         """
         if not await self._there():
             return 0
-        return (await self._connections.pool.run(self._connections.topics.ends, self._topic.name, [0]))[0]
+        return (await self._connections.topics.ends(self._topic.name, [0]))[0]
 
     async def was_committed(self, marker: Marker) -> bool | None:
         """Return whether a transaction was committed, or None if that is not decided yet.
@@ -124,10 +124,10 @@ class TransactionMarkers:
         connections, topic = self._connections, self._topic.name
         # The marker was stored before a ledger named it: an unknown topic is gone, or new to the broker that answers.
         await self._topic.make_ready()
-        starts = await connections.pool.run(connections.topics.starts, topic, [0])
-        stored = await connections.pool.run(connections.topics.stored_ends, topic, [0])
+        starts = await connections.topics.starts(topic, [0])
+        stored = await connections.topics.stored_ends(topic, [0])
         if starts[0] <= marker.offset < stored[0]:
-            committed = await connections.pool.run(connections.topics.ends, topic, [0])
+            committed = await connections.topics.ends(topic, [0])
             if committed[0] <= marker.offset:
                 return None
             records = await connections.offset_reader.read(topic, 0, marker.offset, marker.offset)
@@ -225,7 +225,7 @@ class TransactionMarkers:
         """Wait until each transaction whose marker is stored is decided."""
         if await self._there():
             connections, topic = self._connections, self._topic.name
-            stored = (await connections.pool.run(connections.topics.stored_ends, topic, [0]))[0]
+            stored = (await connections.topics.stored_ends(topic, [0]))[0]
             deadline = time.monotonic() + DECIDED_WITHIN
             while await self.end() < stored:
                 await self._wait(deadline)
@@ -242,5 +242,5 @@ class TransactionMarkers:
         """Return whether there was any transaction yet, that is, whether the topic exists."""
         if not self._exists:
             connections = self._connections
-            self._exists = await connections.pool.run(connections.topics.describe, self._topic.name) is not None
+            self._exists = await connections.topics.describe(self._topic.name) is not None
         return self._exists

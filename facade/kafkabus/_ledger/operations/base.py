@@ -179,6 +179,11 @@ class Look:
     changed: str
     due_in: float | None
 
+    @property
+    def is_due(self) -> bool:
+        """Whether the time of a lock, a transfer or a scheduled message has come."""
+        return self.due_in is not None and self.due_in <= 0
+
 
 class Operation:
     """An operation that a ledger carries out; ``reply`` or ``error`` is set once it is ``done``.

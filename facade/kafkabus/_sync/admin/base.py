@@ -206,7 +206,7 @@ class Administration:
     def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
         """Count the messages of each partition of a dead-letter queue, which may not have been needed yet."""
         context, topic = self._connections(), topic_name(self._settings.namespace, path)
-        described = context.pool.run(context.topics.describe, topic)
+        described = context.topics.describe(topic)
         if described is None:
             return [0] * description.partitions
         active, _, moving = self._counts(path, description, topic, described.topic_id)
@@ -215,7 +215,7 @@ class Administration:
     def _accessed_at(self, path: EntityPath, description: EntityDescription) -> datetime:
         context = self._connections()
         entity = self._entity(path, description, description.topic_id)
-        sent = context.pool.run(context.topics.newest, entity.topic, range(entity.partitions))
+        sent = context.topics.newest(entity.topic, range(entity.partitions))
         received = context.ledger_client.last_heartbeat(entity.receivers_key)
         return latest_use(description, sent, received)
 
@@ -228,8 +228,8 @@ class Administration:
         total = sum(counts)
         if not total:
             return 0
-        ends = context.pool.run(context.topics.ends, topic, range(len(counts)))
-        starts = context.pool.run(context.topics.starts, topic, range(len(counts)))
+        ends = context.topics.ends(topic, range(len(counts)))
+        starts = context.topics.starts(topic, range(len(counts)))
         last_ones = [
             (partition, max(starts[partition], ends[partition] - count), ends[partition])
             for partition, count in enumerate(counts)
@@ -259,8 +259,8 @@ class Administration:
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         states = context.ledger_client.states(entity.ledgers)
-        ends = context.pool.run(context.topics.ends, topic, range(entity.partitions))
-        starts = context.pool.run(context.topics.starts, topic, range(entity.partitions))
+        ends = context.topics.ends(topic, range(entity.partitions))
+        starts = context.topics.starts(topic, range(entity.partitions))
         scheduled = [0 if state is None else state.scheduled for state in states]
         moving = [0 if state is None else state.moving for state in states]
         skipped = [frozenset[int]()] * entity.partitions
@@ -320,7 +320,7 @@ class Administration:
 
     def _availability(self, description: EntityDescription) -> EntityAvailabilityStatus:
         context = self._connections()
-        return _availability_of(context.pool.run(context.topics.describe, description.topic))
+        return _availability_of(context.topics.describe(description.topic))
 
     def _known(self, kind: type[D], name: str) -> D:
         """Return the description of an entity of a kind.
@@ -348,7 +348,7 @@ class Administration:
         namespace = context.catalog.namespace()
         for first in range(0, len(listed), LISTED_AT_ONCE):
             some = listed[first : first + LISTED_AT_ONCE]
-            topics = context.pool.run(context.topics.describe_all, list({one.topic for one in some}))
+            topics = context.topics.describe_all(list({one.topic for one in some}))
             for one in some:
                 availability = _availability_of(topics.get(one.topic))
                 yield properties_of(kind, one, namespace, availability, self._settings.fully_qualified_namespace)
@@ -462,9 +462,9 @@ class Administration:
         context = self._connections()
         context.catalog.check_rights(EntityPath(description.name), description)
         # The broker lets one of several creations win.
-        if not context.pool.run(context.topics.create_entity, description.topic, description.partitions):
+        if not context.topics.create_entity(description.topic, description.partitions):
             self._wait_for_other(description.name)
-        topic = context.pool.run(context.topics.wait_for, description.topic)
+        topic = context.topics.wait_for(description.topic)
         if topic.partitions != description.partitions:
             raise InvalidOperationError(
                 f"Kafka's topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no entity; "

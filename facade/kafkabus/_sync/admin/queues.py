@@ -206,7 +206,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         every = self._connections().descriptions.all()
         listed = [one for one in every if isinstance(one, QueueDescription)]
-        topics = self._connections().pool.run(self._connections().topics.names)
+        topics = self._connections().topics.names()
         count_empty = partial(self._empty, topics)
         yield from self._counted(listed, self._runtime, count_empty)
 
@@ -227,7 +227,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         states = iter(context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
         logs = {one.topic: one.partitions for one in entities}
-        ends = context.pool.run(context.topics.ends_of_empty, logs)
+        ends = context.topics.ends_of_empty(logs)
         empty: list[Entity] = []
         for one in entities:
             own = list(islice(states, one.partitions))

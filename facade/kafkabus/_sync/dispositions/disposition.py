@@ -126,7 +126,7 @@ class Dispositions:
     def activate(self, entity: Entity, partition: int) -> None:
         """Enqueue scheduled messages whose time has come; if that fails, the next receiver, or upkeep, tries again."""
         try:
-            end = (self._connections.pool.run(self._connections.topics.ends, entity.topic, [partition]))[partition]
+            end = (self._connections.topics.ends(entity.topic, [partition]))[partition]
             while self._transfers.activate(entity, partition, end):
                 pass
         except ServiceBusError as error:

@@ -525,7 +525,7 @@ class Transfers:
         gone = [orphan for orphan in orphans if orphan.offset not in found]
         if gone:
             entity, partition = source.entity, source.partition
-            start = (self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition]))[partition]
+            start = (self._connections.topics.starts(entity.topic, [partition]))[partition]
             self._connections.ledger_client.execute(
                 *(Retreat(source.ledger, orphan, gone=True) for orphan in gone if orphan.offset < start)
             )
@@ -561,7 +561,7 @@ class Transfers:
         return known
 
     def _ask_end(self, place: EntityLog) -> int:
-        ends = self._connections.pool.run(self._connections.topics.ends, place.entity.topic, [place.partition])
+        ends = self._connections.topics.ends(place.entity.topic, [place.partition])
         return ends[place.partition]
 
     def search(self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan]) -> dict[int, int]:
@@ -569,7 +569,7 @@ class Transfers:
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
         start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         where = destination.entity.topic, destination.partition
-        stored = self._connections.pool.run(self._connections.topics.stored_ends, where[0], [where[1]])
+        stored = self._connections.topics.stored_ends(where[0], [where[1]])
         end = self._ask_end(destination)
         if end < stored[where[1]]:
             raise OperationTimeoutError(

@@ -339,12 +339,7 @@ class EntityCatalog:
         """
         if path.key in self._entities:
             return True
-        return (
-            self._connections.pool.run(
-                self._connections.topics.describe, topic_name(self._connections.settings.namespace, path)
-            )
-            is not None
-        )
+        return self._connections.topics.describe(topic_name(self._connections.settings.namespace, path)) is not None
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
         """Return how long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
@@ -372,10 +367,10 @@ class EntityCatalog:
 
     def _dead_letter_topic(self, path: EntityPath, partitions: int) -> tuple[str, str]:
         topic = topic_name(self._connections.settings.namespace, path)
-        described = self._connections.pool.run(self._connections.topics.describe, topic)
+        described = self._connections.topics.describe(topic)
         if described is None:
-            self._connections.pool.run(self._connections.topics.create_entity, topic, partitions)
-        described = self._connections.pool.run(self._connections.topics.wait_for, topic)
+            self._connections.topics.create_entity(topic, partitions)
+        described = self._connections.topics.wait_for(topic)
         return topic, described.topic_id
 
     def subscriptions_of(self, description: EntityDescription) -> list[SubscriptionDescription]:

@@ -57,7 +57,7 @@ class PartitionAvailability:
     def _ask(self, topic: str) -> frozenset[int] | None:
         """Return the unavailable partitions; None if no broker answers."""
         try:
-            described = self._connections.pool.run(self._connections.topics.describe, topic, LOOK_TIME)
+            described = self._connections.topics.describe(topic, LOOK_TIME)
         except ServiceBusError:
             return None
         return _NONE if described is None else frozenset(described.unavailable)

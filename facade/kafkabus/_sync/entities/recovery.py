@@ -114,7 +114,7 @@ class EntityRecovery:
             if not own.is_doubted:
                 return
             own.is_doubted = False
-            topic = self._connections.pool.run(self._connections.topics.describe, entity.topic, TOPIC_TIMEOUT)
+            topic = self._connections.topics.describe(entity.topic, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             return  # A client that reads the topic reports this.
         self._check_own(entity, topic)
@@ -137,7 +137,7 @@ class EntityRecovery:
             one.asked_at = now
         connections, names = self._connections, [one.name for one in due]
         try:
-            found = connections.pool.run(connections.topics.describe_all, names, TOPIC_TIMEOUT)
+            found = connections.topics.describe_all(names, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             raise
         except ServiceBusError:
@@ -163,7 +163,7 @@ class EntityRecovery:
         Raises:
             MessagingEntityNotFoundError: The topic is another one, or gone.
         """
-        topic = self._connections.pool.run(self._connections.topics.describe, entity.topic)
+        topic = self._connections.topics.describe(entity.topic)
         if topic is None:
             raise MessagingEntityNotFoundError(f"{entity.path} was deleted: its topic {entity.topic} is gone")
         self._check_own(entity, topic)
@@ -195,7 +195,7 @@ class EntityRecovery:
                 path,
                 topic.name,
             )
-            self._connections.pool.run(self._connections.topics.configure_entity, topic.name)
+            self._connections.topics.configure_entity(topic.name)
             if not path.is_dead_letter:
                 known = known.with_topic(topic.topic_id)
                 anew = self._anew(entity, known, topic.topic_id)
@@ -256,7 +256,7 @@ class EntityRecovery:
     def _cut(self, entity: Entity, partition: int, end: int | None) -> None:
         """Have an entity go on after one of its logs was truncated."""
         if self._catalog.current_description(entity) is not None:
-            starts = self._connections.pool.run(self._connections.topics.starts, entity.topic, [partition])
+            starts = self._connections.topics.starts(entity.topic, [partition])
             upto = starts[partition] if end is None else end
             known = self._archive.of(entity, partition)
             kept = {offset: one.due for offset, one in known.items() if offset < upto}
@@ -272,7 +272,7 @@ class EntityRecovery:
                 )
                 return snapshot.within(starts[partition], upto, kept)
 
-            ends = self._connections.pool.run(self._connections.topics.stored_ends, entity.topic, [partition])
+            ends = self._connections.topics.stored_ends(entity.topic, [partition])
             new_from = ends[partition] if end is None else end
 
             def described(description: EntityDescription) -> EntityDescription:
@@ -367,7 +367,7 @@ class EntityRecovery:
         if snapshot.dedup_upto is None:
             return None
         topic, partition = entity.topic, ledger.partition
-        end = (self._connections.pool.run(self._connections.topics.ends, topic, [partition]))[partition]
+        end = (self._connections.topics.ends(topic, [partition]))[partition]
         if end > snapshot.dedup_upto:
             records = self._connections.offset_reader.read(
                 topic, partition, snapshot.dedup_upto, min(end, snapshot.dedup_upto + 100) - 1
@@ -375,11 +375,9 @@ class EntityRecovery:
             moment = records[0].timestamp()[1] if records else 0
         else:
             # Records that are stored from now on are newer than all that are there.
-            newest = self._connections.pool.run(self._connections.topics.newest, topic, [partition])
+            newest = self._connections.topics.newest(topic, [partition])
             moment = 0 if newest is None else newest
-        starts = self._connections.pool.run(
-            self._connections.topics.offsets_at, topic, [partition], max(0, moment - entity.window_ms)
-        )
+        starts = self._connections.topics.offsets_at(topic, [partition], max(0, moment - entity.window_ms))
         return starts[partition]
 
     def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
@@ -397,7 +395,7 @@ class EntityRecovery:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        ends = self._connections.pool.run(self._connections.topics.stored_ends, entity.topic, range(entity.partitions))
+        ends = self._connections.topics.stored_ends(entity.topic, range(entity.partitions))
         self._begin_at(entity, ends)
         return tuple(ends[ledger.partition] for ledger in entity.ledgers)
 
@@ -550,7 +548,7 @@ class EntityRecovery:
 
         def starts(topic: str) -> dict[int, int] | ServiceBusError:
             try:
-                return self._connections.pool.run(self._connections.topics.starts, topic, partitions[topic])
+                return self._connections.topics.starts(topic, partitions[topic])
             except ServiceBusError as error:
                 return error
 

@@ -89,7 +89,7 @@ class RuleChanges:
             return description
         entity, partitions = self._catalog.entity_of(description), range(description.partitions)
         version = description.rules_version + 1
-        ends = self._connections.pool.run(self._connections.topics.stored_ends, description.topic, partitions)
+        ends = self._connections.topics.stored_ends(description.topic, partitions)
         told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
         self._connections.ledger_client.execute(*told)
         settled = _settled(description, tuple(one.counts_from for one in told))
@@ -100,7 +100,7 @@ class RuleChanges:
     def _still_counting(self, description: SubscriptionDescription) -> tuple[RuleSet, ...]:
         """Return the subscription's rule sets that chose messages that are not settled, or that the log has."""
         entity = self._catalog.entity_of(description)
-        starts = self._connections.pool.run(self._connections.topics.starts, entity.topic, range(entity.partitions))
+        starts = self._connections.topics.starts(entity.topic, range(entity.partitions))
         needed = dict(starts)
         for ledger in entity.ledgers:
             snapshot = self._checkpoints.read(ledger.keys.prefix)

@@ -556,11 +556,9 @@ class ServiceBusReceiver:
         entity = self._context.catalog.entity(self._path)
         topics, partitions = self._context.topics, range(entity.partitions)
         if before_enqueue_time_utc is None:
-            upto = self._context.pool.run(topics.ends, entity.topic, partitions)
+            upto = topics.ends(entity.topic, partitions)
         else:
-            upto = self._context.pool.run(
-                topics.offsets_at, entity.topic, partitions, to_milliseconds(before_enqueue_time_utc)
-            )
+            upto = topics.offsets_at(entity.topic, partitions, to_milliseconds(before_enqueue_time_utc))
         self._note_use(entity)
         self._put_off(entity, upto)
         purged = 0

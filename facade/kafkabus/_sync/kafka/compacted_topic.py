@@ -8,10 +8,9 @@ from collections.abc import Iterator, Mapping
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._core.record import Record
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
-from kafkabus._kafka.topic_admin import Topics
-from kafkabus._sync.compat import Pool
 from kafkabus._sync.kafka.offset_reader import READ_TIMEOUT, OffsetReader
 from kafkabus._sync.kafka.producer import OutgoingRecord, RecordProducer
+from kafkabus._sync.kafka.topic_admin import TopicAdmin
 
 READ_AT_ONCE = 5_000
 """How many records are read in one go."""
@@ -26,7 +25,6 @@ class CompactedTopic:
         topics: The cluster's topics.
         record_producer: Writes records.
         offset_reader: Reads records.
-        pool: Threads for blocking calls.
         servers: The brokers' addresses, for errors.
 
     Attributes:
@@ -38,10 +36,9 @@ class CompactedTopic:
         name: str,
         config: Mapping[str, str],
         *,
-        topics: Topics,
+        topics: TopicAdmin,
         record_producer: RecordProducer,
         offset_reader: OffsetReader,
-        pool: Pool,
         servers: str,
     ) -> None:
         self.name = name
@@ -49,7 +46,6 @@ class CompactedTopic:
         self._topics = topics
         self._producer = record_producer
         self._offset_reader = offset_reader
-        self._pool = pool
         self._servers = servers
         self._exists = False
 
@@ -61,7 +57,7 @@ class CompactedTopic:
         """
         # Asked first: a user that may write to the topic need not have the right to create it.
         if not self.is_there():
-            self._pool.run(self._topics.create, self.name, 1, self._config)
+            self._topics.create(self.name, 1, self._config)
         self._exists = True
 
     def store(self, what: str, records: Mapping[str | None, bytes | None], *, timeout: float) -> list[int]:
@@ -113,7 +109,7 @@ class CompactedTopic:
         """
         if not self.is_there():
             return 0
-        return (self._pool.run(self._topics.ends, self.name, [0]))[0]
+        return (self._topics.ends(self.name, [0]))[0]
 
     def is_there(self) -> bool:
         """Return whether the topic was written to yet.
@@ -121,7 +117,7 @@ class CompactedTopic:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        return self._exists or self._pool.run(self._topics.describe, self.name) is not None
+        return self._exists or self._topics.describe(self.name) is not None
 
     def batches(self, start: int, at_once: int = READ_AT_ONCE) -> Iterator[tuple[int, list[Record]]]:
         """Yield the records of an existing topic from an offset on, in batches, each with the offset at which it ends.
@@ -129,8 +125,8 @@ class CompactedTopic:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        at = max(start, (self._pool.run(self._topics.starts, self.name, [0]))[0])
-        end = (self._pool.run(self._topics.ends, self.name, [0]))[0]
+        at = max(start, (self._topics.starts(self.name, [0]))[0])
+        end = (self._topics.ends(self.name, [0]))[0]
         yield at, []
         while at < end:
             upto = min(end, at + at_once)

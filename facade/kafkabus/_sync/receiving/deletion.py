@@ -121,7 +121,7 @@ class MessageDeletion:
     def _delete_from_each(self, task: _Task, partitions: Sequence[int]) -> None:
         entity, topics = task.entity, self._connections.topics
         self._parts.duplicate_scan.scan_all(entity, partitions)
-        upto = self._connections.pool.run(topics.offsets_at, entity.topic, partitions, task.before_ms)
+        upto = topics.offsets_at(entity.topic, partitions, task.before_ms)
         for partition in partitions:
             if task.goes_on:
                 cursor = self._delete_granted(task, partition, upto[partition])

@@ -566,8 +566,8 @@ class LogReader:
         # The cursor before the end: it is never beyond an end that is asked for afterwards. A subscription's may be beyond the
         # committed end if it was created while a transaction was open.
         (state,) = connections.ledger_client.states([ledger])
-        start = (connections.pool.run(connections.topics.starts, topic, [partition]))[partition]
-        end = (connections.pool.run(connections.topics.stored_ends, topic, [partition]))[partition]
+        start = (connections.topics.starts(topic, [partition]))[partition]
+        end = (connections.topics.stored_ends(topic, [partition]))[partition]
         if state is not None:
             self._check_end(self.plan.views[partition], state, start, end, error.truncated_to)
             if state.cursor < start:

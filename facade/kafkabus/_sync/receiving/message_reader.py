@@ -200,7 +200,7 @@ class MessageReader:
         if plan.sole_reader or plan.small_batches:
             return
         try:
-            tails = connections.pool.run(connections.topics.tails, entity.topic, range(len(plan.views)), TAILS_TIMEOUT)
+            tails = connections.topics.tails(entity.topic, range(len(plan.views)), TAILS_TIMEOUT)
         except ServiceBusError as error:
             # A partition may have no leader: to ask for it each second would delay the others.
             LOGGER.warning("not_ahead entity=%s error=%s", entity.path, error)

@@ -150,7 +150,7 @@ class SessionReader:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         entity, deadline = self.log.entity, time.monotonic() + timeout
-        ends = self._connections.pool.run(self._connections.topics.ends, entity.topic, range(entity.partitions))
+        ends = self._connections.topics.ends(entity.topic, range(entity.partitions))
         (*states,) = self._connections.ledger_client.states(entity.ledgers)
         for view, state in zip(self._plan.views, states, strict=True):
             end, cursor = ends[view.partition], 0 if state is None else state.cursor

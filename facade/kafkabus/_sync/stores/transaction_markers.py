@@ -114,7 +114,7 @@ class TransactionMarkers:
         """
         if not self._there():
             return 0
-        return (self._connections.pool.run(self._connections.topics.ends, self._topic.name, [0]))[0]
+        return (self._connections.topics.ends(self._topic.name, [0]))[0]
 
     def was_committed(self, marker: Marker) -> bool | None:
         """Return whether a transaction was committed, or None if that is not decided yet.
@@ -125,10 +125,10 @@ class TransactionMarkers:
         connections, topic = self._connections, self._topic.name
         # The marker was stored before a ledger named it: an unknown topic is gone, or new to the broker that answers.
         self._topic.make_ready()
-        starts = connections.pool.run(connections.topics.starts, topic, [0])
-        stored = connections.pool.run(connections.topics.stored_ends, topic, [0])
+        starts = connections.topics.starts(topic, [0])
+        stored = connections.topics.stored_ends(topic, [0])
         if starts[0] <= marker.offset < stored[0]:
-            committed = connections.pool.run(connections.topics.ends, topic, [0])
+            committed = connections.topics.ends(topic, [0])
             if committed[0] <= marker.offset:
                 return None
             records = connections.offset_reader.read(topic, 0, marker.offset, marker.offset)
@@ -226,7 +226,7 @@ class TransactionMarkers:
         """Wait until each transaction whose marker is stored is decided."""
         if self._there():
             connections, topic = self._connections, self._topic.name
-            stored = (connections.pool.run(connections.topics.stored_ends, topic, [0]))[0]
+            stored = (connections.topics.stored_ends(topic, [0]))[0]
             deadline = time.monotonic() + DECIDED_WITHIN
             while self.end() < stored:
                 self._wait(deadline)
@@ -243,5 +243,5 @@ class TransactionMarkers:
         """Return whether there was any transaction yet, that is, whether the topic exists."""
         if not self._exists:
             connections = self._connections
-            self._exists = connections.pool.run(connections.topics.describe, self._topic.name) is not None
+            self._exists = connections.topics.describe(self._topic.name) is not None
         return self._exists
