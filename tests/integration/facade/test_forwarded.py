@@ -13,6 +13,7 @@ import pytest
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusSubQueue
 from kafkabus._async.context import ClientContext as AsyncContext
 from kafkabus._async.dispositions.transfer import Transfers
+from kafkabus._async.entities import catalog
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import LedgerState
 from kafkabus._sync.dispositions.transfer import ORPHAN_AGE
@@ -153,6 +154,43 @@ def test_a_destination_that_goes_while_messages_are_on_their_way(
         undelivered = all_of(client, queue, 0 if anew else 3, ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
         found = all_of(client, destination, 3) if anew else []
         assert (undelivered, found) == (([], ["1", "2", "3"]) if anew else (["1", "2", "3"], []))
+
+
+@pytest.mark.parametrize("is_partitioned", [False, True])
+def test_copies_in_a_destination_that_was_created_anew_count(
+    untended: str, runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, is_partitioned: bool
+) -> None:
+    """A forwarder uses the description of a deleted queue for some seconds; its copies are stored in the new queue's topic."""
+    destination, namespace = new_queue(untended, enable_partitioning=is_partitioned), parse_settings(untended).namespace
+    queue = new_queue(untended, forward_to=destination)
+
+    async def forward_and_die() -> None:
+        context = AsyncContext(parse_settings(untended))
+        forwarder = Forwarder(context)
+        try:
+            source, known = [await context.catalog.entity(EntityPath(name)) for name in (queue, destination)]
+            administration.delete_queue(destination)
+            administration.create_queue(destination, enable_partitioning=is_partitioned)
+            with monkeypatch.context() as patch:
+                patch.setattr(Transfers, "end", _fail)
+                with pytest.raises(ServiceBusCommunicationError):
+                    await forwarder.forward(source, PATIENCE)
+            assert await context.catalog.entity(EntityPath(destination)) == known
+        finally:
+            await forwarder.close()
+            await context.close()
+
+    monkeypatch.setattr(catalog, "DESCRIPTION_AGE", PATIENCE)
+    with (
+        ServiceBusClient.from_connection_string(untended) as client,
+        ServiceBusAdministrationClient.from_connection_string(untended) as administration,
+    ):
+        send(client, queue, "1", "2", "3")
+        asyncio.run(forward_and_die())
+        send(client, queue, "4")
+        advance(runtime.redis_url, namespace, queue, ORPHAN_AGE + 1)
+        forward(untended, queue, all_forwarded(4))
+        assert all_of(client, destination, 4) == ["1", "2", "3", "4"]
 
 
 def test_several_forward_at_once(untended: str) -> None:

@@ -333,11 +333,14 @@ class Transfers:
     ) -> None:
         """Finish the transfers to one place."""
         text, partition, topic_id = where
-        destination = self._entity_of(source, text, topic_id)
+        destination = self._entity_of(source, text)
         if destination is None:
             self._retreat(source, orphans, began)
             return
         there = EntityLog(destination, source.partition if partition is None else partition)
+        if topic_id not in {None, destination.topic_id}:
+            self._finish_to_replaced(source, there, orphans, began)
+            return
         ends = self.search(source, there, orphans)
         try:
             ends |= self.produce_again(
@@ -346,8 +349,26 @@ class Transfers:
         finally:
             self.end(source, there, ends)
 
-    def _entity_of(self, source: EntityLog, text: str | None, topic_id: str | None) -> Entity | None:
-        """Return the entity that a transfer goes to; None if it is gone, or another one has its name."""
+    def _finish_to_replaced(
+        self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan], began: float
+    ) -> None:
+        """Have messages wait again whose destination was deleted, unless another one of its name holds their copies.
+
+        Clients use a description for some seconds, and Kafka's producers know topics by name: the owner may have stored copies
+        in the new topic.
+        """
+        ends: dict[int, int] = {}
+        if destination.partition < destination.entity.partitions:
+            topic, partition = destination.entity.topic, destination.partition
+            start = (self._connections.topics.starts(topic, [partition]))[partition]
+            ends = self.search(source, destination, orphans, start)
+            self.end(source, destination, ends)
+        waiting = [orphan for orphan in orphans if orphan.offset not in ends]
+        if waiting:
+            self._retreat(source, waiting, began)
+
+    def _entity_of(self, source: EntityLog, text: str | None) -> Entity | None:
+        """Return the entity that now has the name of the one that a transfer goes to; None if there is none."""
         if text is None:
             return self._catalog.entity(source.entity.path.dead_letter)
         try:
@@ -357,7 +378,7 @@ class Transfers:
         if entity.path.key != source.entity.path.key:
             # A copy that is stored now may be deleted with the entity.
             entity.check_in_use()
-        return entity if topic_id in {None, entity.topic_id} else None
+        return entity
 
     def _retreat(self, source: EntityLog, orphans: Sequence[Orphan], began: float) -> None:
         """Have messages wait again whose destination is gone; the upkeep that forwards them finds out."""
@@ -564,10 +585,20 @@ class Transfers:
         ends = self._connections.topics.ends(place.entity.topic, [place.partition])
         return ends[place.partition]
 
-    def search(self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan]) -> dict[int, int]:
-        """Return offset there by offset here of the copies that the destination holds already, the first of each."""
+    def search(
+        self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan], start: int | None = None
+    ) -> dict[int, int]:
+        """Return offset there by offset here of the copies that the destination holds already, the first of each.
+
+        Args:
+            source: The log that the messages move out of.
+            destination: The log that they go to.
+            orphans: The transfers.
+            start: An offset of the destination below which no copy can be; None: as the intents have it.
+        """
         wanted = {identity(source.ledger, orphan.offset): orphan.offset for orphan in orphans}
-        start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
+        if start is None:
+            start = min(Intent.from_text(orphan.intent).searched_from for orphan in orphans)
         where = destination.entity.topic, destination.partition
         stored = self._connections.topics.stored_ends(where[0], [where[1]])
         end = self._ask_end(destination)
