@@ -1,4 +1,4 @@
-"""Print the measures of the code base: rooms, imports, circles, lengths of functions and classes, docstrings.
+"""Print the measures of the code base: rooms, imports, circles, lengths of functions and classes, names, docstrings.
 
 Rooms are packages; a module beside packages is a room, too. Twins that are generated count for rooms and circles alone.
 
@@ -13,6 +13,7 @@ import re
 import statistics
 import subprocess
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -27,6 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = {"facade": "kafkabus", "mapping": "kafkabus_mapping", "spark": "kafkabus_spark"}
 LONG_FUNCTION = 50
 LONG_CLASS = 300
+MANY_ATTRIBUTES = 20
+PRONOUNS = frozenset({"one", "several", "some", "others"})
+"""Names of variables that say nothing of what these hold."""
 
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`])|\n\s*\n")
 _FREE_RELATIVE = re.compile(rf"\s*{FREE_RELATIVE}(?!.*\?)")
@@ -49,8 +53,10 @@ def main(arguments: list[str]) -> int:
     print(f"floors                               {floors(rooms)}")
     print(f"arrows between rooms                 {sum(map(len, rooms.values()))}")
     print(f"arrows against the layers            {broken_layers(root)}")
-    print(f"circles between rooms                {circle(rooms) or 0}")
-    print(f"circles between modules              {circle(graph) or 0}")
+    found = circles(graph)
+    print(f"circles at any depth                 {len(found)}")
+    for one in found:
+        print(f"    {one}")
     print(f"functions                            {len(lengths)}")
     print(f"lines of a function, median and p90  {statistics.median(lengths):g}, {lengths[len(lengths) * 9 // 10]}")
     print(f"functions over {LONG_FUNCTION} lines              {share:.2f} %")
@@ -61,6 +67,15 @@ def main(arguments: list[str]) -> int:
     for name, length in sorted(classes.items(), key=lambda one: -one[1]):
         if length > LONG_CLASS:
             print(f"    {name} {length}")
+    names = Names(root)
+    print(f"attributes over {MANY_ATTRIBUTES}                   {len(names.many_attributes)}")
+    for name, attributes in sorted(names.many_attributes.items(), key=lambda item: -len(item[1])):
+        print(f"    {name} {len(attributes)}")
+    print(f"class names that occur twice or more {len(names.duplicates)}")
+    print(f"    {' '.join(names.duplicates)}")
+    print(f"pronouns as variables, per 1,000     {names.per_thousand(names.pronouns):.1f}")
+    print(f"private names of others, per 1,000   {names.per_thousand(names.private):.1f}")
+    print(f"functions named by a participle      {100 * len(names.participles) / len(lengths):.1f} %")
     print(f"public names with a docstring        {100 * sum(map(bool, public.values())) / len(public):.1f} %")
     print(f"sentences that open with what, who   {free:.2f} % of {len(sentences)}")
     return 0
@@ -94,6 +109,23 @@ def folder_of(module: str, root: Path) -> Path:
     """Return the folder that a module has if it is a package."""
     top = next(folder for folder, package in PACKAGES.items() if module.partition(".")[0] == package)
     return root / top / module.replace(".", "/")
+
+
+def circles(graph: Graph) -> list[str]:
+    """Return a circle between the parts of each package, at every depth; none of a package without one."""
+    parts: dict[str, dict[str, set[str]]] = defaultdict(dict)
+    for module, imported in graph.items():
+        for package, part in parts_of(module):
+            edges = parts[package].setdefault(part, set())
+            edges |= {other for target in imported for above, other in parts_of(target) if above == package} - {part}
+    return [text for package in sorted(parts) if (text := circle(parts[package])) is not None]
+
+
+@cache
+def parts_of(module: str) -> tuple[tuple[str, str], ...]:
+    """Return the packages around a module, "" around all, each with its part that has the module or is it."""
+    names = module.split(".")
+    return tuple((".".join(names[:depth]), ".".join(names[: depth + 1])) for depth in range(len(names)))
 
 
 def circle(graph: Graph) -> str | None:
@@ -142,6 +174,120 @@ def definitions(root: Path) -> tuple[dict[str, int], dict[str, int], dict[str, s
             else:
                 functions[name] = lines_of(node, text.splitlines())
     return functions, classes, docstrings
+
+
+class Names:
+    """The names that the files of a checkout use.
+
+    Args:
+        root: The checkout.
+
+    Attributes:
+        many_attributes: The attributes of classes that have too many, by class; those of base classes are among them.
+        duplicates: Names that more than one class has.
+        pronouns: How many times a variable is used that a pronoun names.
+        private: How many times a private name of another object is used.
+        participles: Functions that a participle or a preposition alone names.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.pronouns = self.private = self._lines = 0
+        self.participles: list[str] = []
+        self._bases: dict[str, list[str]] = {}
+        self._attributes: dict[str, set[str]] = {}
+        self._count: Counter[str] = Counter()
+        for path in sources(root):
+            text = path.read_text("utf-8")
+            self._lines += text.count("\n")
+            self._add(ast.parse(text))
+        self.many_attributes = {
+            name: attributes
+            for name in self._attributes
+            if len(attributes := self._all_attributes(name)) > MANY_ATTRIBUTES
+        }
+        self.duplicates = sorted(name for name, count in self._count.items() if count > 1 and not name.startswith("_"))
+
+    def per_thousand(self, count: int) -> float:
+        """Return how many that are for each thousand lines."""
+        return 1_000 * count / self._lines
+
+    def _add(self, tree: ast.Module) -> None:
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                self._count[node.name] += 1
+                self._bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
+                self._attributes.setdefault(node.name, set()).update(attributes_of(node))
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                if is_participle(node.name):
+                    self.participles.append(node.name)
+                self.pronouns += sum(argument.arg in PRONOUNS for argument in node.args.args)
+            elif isinstance(node, ast.Name):
+                self.pronouns += node.id in PRONOUNS
+            elif isinstance(node, ast.Attribute):
+                self.private += (
+                    node.attr.startswith("_")
+                    and not node.attr.startswith("__")
+                    and not (isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"})
+                )
+
+    def _all_attributes(self, name: str) -> set[str]:
+        own = set(self._attributes.get(name, ()))
+        return own.union(*(self._all_attributes(base) for base in self._bases.get(name, ()) if base != name))
+
+
+def attributes_of(node: ast.ClassDef) -> Iterator[str]:
+    """Yield the attributes that a class's methods assign, that its slots name, or that a dataclass has as fields."""
+    for part in node.body:
+        if isinstance(part, ast.Assign) and any(
+            isinstance(target, ast.Name) and target.id == "__slots__" for target in part.targets
+        ):
+            yield from (str(constant.value) for constant in ast.walk(part.value) if isinstance(constant, ast.Constant))
+        elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name) and is_data(node):
+            yield part.target.id
+        elif isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for inner in ast.walk(part):
+                if (
+                    isinstance(inner, ast.Attribute)
+                    and isinstance(inner.ctx, ast.Store)
+                    and isinstance(inner.value, ast.Name)
+                    and inner.value.id == "self"
+                ):
+                    yield inner.attr
+
+
+def is_data(node: ast.ClassDef) -> bool:
+    """Return whether a class is a dataclass."""
+    return any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list)
+
+
+_PREPOSITIONS = """
+about after among around as at before behind beside between beyond by for from in into of on over per since to under until up
+upon upto via with within without
+"""
+PREPOSITIONS = frozenset(_PREPOSITIONS.split())
+_IRREGULAR = """
+begun bound broken brought built chosen done drawn fallen felt found given gone got had heard held hidden kept known laid led
+left lent lost made meant met overdue paid said seen sent shown stood stuck taken taught thought thrown told torn understood
+woken won worn written
+"""
+IRREGULAR = frozenset(_IRREGULAR.split())
+"""Participles that do not end in "ed" and are no imperatives as well."""
+
+
+def is_participle(name: str) -> bool:
+    """Return whether a participle or a preposition, or both, name a function."""
+    words = name.strip("_").split("_")
+    if name.startswith("__") or len(words) > 2:
+        return False
+    first, rest = words[0], words[1:]
+    participle = first in IRREGULAR or (
+        first.endswith("ed") and len(first) > 4 and first not in {"embed", "exceed", "proceed", "succeed"}
+    )
+    if not rest:
+        return (
+            participle or first in PREPOSITIONS or (first.endswith("ing") and first not in {"string", "ping", "ring"})
+        )
+    return (participle or first in {"let", "go"}) and rest[0] in PREPOSITIONS | {"go"}
 
 
 def sources(root: Path) -> Iterator[Path]:
