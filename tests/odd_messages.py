@@ -17,7 +17,6 @@ from typing import Any, Final
 from kafkabus import ServiceBusMessage
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.amqp.carrying import TIMESPAN
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -49,6 +48,7 @@ from kafkabus_mapping.amqp.types import (
     UShort,
     encode,
 )
+from kafkabus_mapping.amqp_values import TIMESPAN
 from kafkabus_mapping.codec import EPOCH, Headers
 
 NUMBER: Final = "n"

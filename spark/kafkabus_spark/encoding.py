@@ -21,8 +21,8 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from kafkabus_mapping import headers as h
-from kafkabus_mapping.amqp.carrying import LONGEST_TIMESPAN
 from kafkabus_mapping.amqp.decimals import MOST_DIGITS
+from kafkabus_mapping.amqp_values import LONGEST_TIMESPAN
 from kafkabus_mapping.codec import MAX_IDENTIFIER
 from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.properties import EXACT_IN_JSON

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus.gateway import attempts, claims
+from kafkabus.gateway import attempts, sas_tokens
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.attempts import FailedAttempts
-from kafkabus.gateway.claims import (
+from kafkabus.gateway.sas_tokens import (
     Claim,
     Policies,
     Policy,
@@ -29,7 +29,7 @@ from kafkabus.gateway.claims import (
     claim_of,
 )
 from kafkabus.gateway.scopes import LONGEST_AUDIENCE, ScopeError, covers, scope_of_audience, scope_of_path
-from kafkabus.gateway.server import claims as client_claims
+from kafkabus.gateway.server import connection_claims
 from kafkabus_mapping.secret import Secret
 from tests.signatures import signature
 
@@ -541,15 +541,15 @@ def test_a_client_may_do_what_one_of_its_claims_allows(
     puts: list[tuple[str, str, Right, int]], path: str | None, right: Right, later: int
 ) -> None:
     """A claim replaces the one for its audience; which of them allows something does not matter."""
-    known = Policies([Policy(one.value, (Secret(KEY),), claims.IMPLIED[one]) for one in Right])
-    held, expected = client_claims.Claims(known, lambda: None), dict[str, Claim]()
+    known = Policies([Policy(one.value, (Secret(KEY),), sas_tokens.IMPLIED[one]) for one in Right])
+    held, expected = connection_claims.Claims(known, lambda: None), dict[str, Claim]()
     held.close()  # No alarms.
     with patch.object(time, "time", lambda: NOW):
         for audience, scope, granted, lasts in puts:
             text = token(f"sb://host/{scope}", name=granted.value, expires=str(int(NOW) + lasts))
             held.put(f"sb://host/{audience}", text)
-            expected[audience] = Claim(granted.value, claims.IMPLIED[granted], scope, int(NOW) + lasts)
-    assert held.kept_bytes == sum(len(audience) + client_claims.CLAIM_BYTES for audience in expected)
+            expected[audience] = Claim(granted.value, sas_tokens.IMPLIED[granted], scope, int(NOW) + lasts)
+    assert held.kept_bytes == sum(len(audience) + connection_claims.CLAIM_BYTES for audience in expected)
     now = NOW + later
 
     def allows(claim: Claim) -> bool:
@@ -569,7 +569,7 @@ def test_a_client_may_do_what_one_of_its_claims_allows(
 
 def test_many_claims_do_not_make_a_check_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """A client may put thousands, and have thousands of links checked after each."""
-    held = client_claims.Claims(policies(Right.SEND), lambda: None)
+    held = connection_claims.Claims(policies(Right.SEND), lambda: None)
     held.close()
     monkeypatch.setattr(time, "time", lambda: NOW)
     text = token("sb://host/q/only")

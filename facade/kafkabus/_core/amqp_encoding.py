@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
-from kafkabus_mapping.amqp.carrying import DATETIME_OFFSET, TIMESPAN, amqp_value
 from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import Sections
 from kafkabus_mapping.amqp.types import DecimalBits, Described
+from kafkabus_mapping.amqp_values import DATETIME_OFFSET, TIMESPAN, amqp_value
 from kafkabus_mapping.codec import to_milliseconds
 
 _TICKS = 10

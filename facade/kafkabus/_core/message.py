@@ -21,8 +21,8 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
-from kafkabus_mapping.amqp.carrying import check_properties, check_value, field_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp_values import check_properties, check_value, field_value
 from kafkabus_mapping.codec import (
     MAX_IDENTIFIER,
     Envelope,

@@ -10,8 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from kafkabus_mapping.amqp.carrying import check_annotations, field_value
 from kafkabus_mapping.amqp.types import DecimalBits
+from kafkabus_mapping.amqp_values import check_annotations, field_value
 from kafkabus_mapping.codec import Envelope, from_milliseconds, to_milliseconds
 from kafkabus_mapping.properties import decode_value, encode_value
 

@@ -12,9 +12,9 @@ import sys
 from pathlib import Path
 
 from kafkabus._runtime.repetitions import limit_repetitions
-from kafkabus.gateway.claims import Policies
 from kafkabus.gateway.process import Ports, serve
-from kafkabus.gateway.server.gateway import GatewaySettings
+from kafkabus.gateway.sas_tokens import Policies
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if __name__ == "__main__":

@@ -54,32 +54,32 @@ class _Figures(Collector):
         """Yield the figures."""
         gateway = self._gateway
         yield InfoMetricFamily("kafkabus_gateway", "The gateway.", {"version": __version__})
-        yield GaugeMetricFamily("kafkabus_gateway_connections", "Open connections.", len(gateway.peers))
+        yield GaugeMetricFamily("kafkabus_gateway_connections", "Open connections.", len(gateway.commons.clients))
         links = GaugeMetricFamily("kafkabus_gateway_links", "Attached links, by the client's role.", labels=["role"])
-        attached = [link.sends for peer in list(gateway.peers) for link in list(peer.nodes)]
+        attached = [link.sends for peer in list(gateway.commons.clients) for link in list(peer.nodes)]
         links.add_metric(["receiver"], sum(attached))
         links.add_metric(["sender"], len(attached) - sum(attached))
         yield links
-        held = sum(link.unsettled for peer in list(gateway.peers) for link in list(peer.nodes) if link.sends)
+        held = sum(link.unsettled for peer in list(gateway.commons.clients) for link in list(peer.nodes) if link.sends)
         yield GaugeMetricFamily("kafkabus_gateway_unsettled_messages", "Messages that clients hold over links.", held)
-        waiting = sum(peer.held_bytes for peer in list(gateway.peers))
+        waiting = sum(peer.held_bytes for peer in list(gateway.commons.clients))
         yield GaugeMetricFamily("kafkabus_gateway_waiting_bytes", "Bytes of messages that wait to be stored.", waiting)
         opened = CounterMetricFamily("kafkabus_gateway_connections_opened", "Connections that were made.")
-        opened.add_metric([], gateway.tally.opened)
+        opened.add_metric([], gateway.commons.tally.opened)
         yield opened
         refused = CounterMetricFamily("kafkabus_gateway_connections_refused", "Connections beyond the most.")
-        refused.add_metric([], gateway.tally.refused)
+        refused.add_metric([], gateway.commons.tally.refused)
         yield refused
         broken = CounterMetricFamily(
             "kafkabus_gateway_connections_broken", "Connections closed for an error of the client."
         )
-        broken.add_metric([], gateway.tally.broken)
+        broken.add_metric([], gateway.commons.tally.broken)
         yield broken
 
 
 async def reasons_of(gateway: Gateway, health: Health) -> Mapping[str, str]:
     """Return why a gateway is not ready; nothing if it is."""
-    if gateway.is_closing:
+    if gateway.commons.is_closing:
         return {"gateway": "it is stopped"}
     problem = await health.problem()
     return {"namespace": problem} if problem else {}

@@ -16,7 +16,8 @@ from kafkabus._runtime.memory import limit_arenas, returning_memory
 from kafkabus.gateway.administration import create_app
 from kafkabus.gateway.administration import serve as serve_http
 from kafkabus.gateway.announcement import Bound
-from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.settings import GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -172,7 +173,7 @@ async def _endpoint(gateway: Gateway, host: str, port: int) -> AsyncGenerator[No
 
     # A series for each counter that says when it began, which nothing reads.
     disable_created_metrics()
-    metrics, health = GatewayMetrics(gateway), Health(gateway.administration)
+    metrics, health = GatewayMetrics(gateway), Health(gateway.namespace.administration)
     try:
         async with HealthEndpoint(
             host, port, reasons=lambda: reasons_of(gateway, health), metrics=metrics, option="--metrics", logger=LOGGER

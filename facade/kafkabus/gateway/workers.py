@@ -16,7 +16,7 @@ from types import FrameType
 from kafkabus._runtime.ending import heeded
 from kafkabus.gateway.announcement import Bound
 from kafkabus.gateway.process import END_WITHIN, Ports
-from kafkabus.gateway.server.gateway import GatewaySettings
+from kafkabus.gateway.server.settings import GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 

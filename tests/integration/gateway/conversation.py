@@ -99,7 +99,7 @@ class Gate:
     """Holds back descriptions of entities, which clients read anew every five seconds: what needs one takes longer then."""
 
     def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
-        catalog = gateway.context.catalog
+        catalog = gateway.namespace.context.catalog
         look_up = catalog.entity
         self._held: dict[str, asyncio.Event] = {}
         self._asked: dict[str, asyncio.Event] = {}

@@ -42,7 +42,7 @@ from kafkabus.embedded import RunningNamespace
 from kafkabus.gateway import attempts, health
 from kafkabus.gateway.administration import app, create_app, serve
 from kafkabus.gateway.administration import server as server_module
-from kafkabus.gateway.claims import Policies, Policy, Right
+from kafkabus.gateway.sas_tokens import Policies, Policy, Right
 from kafkabus.management import CorrelationRuleFilter as OwnCorrelationRuleFilter
 from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrationClient
 from kafkabus.management import SqlRuleAction as OwnSqlRuleAction

@@ -18,12 +18,13 @@ from kafkabus._core.raw_message import SCHEDULED
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Released, Source, Target, Transfer
-from kafkabus.gateway.claims import Policies, Policy, Right, UnauthorizedError
+from kafkabus.gateway.sas_tokens import Policies, Policy, Right, UnauthorizedError
 from kafkabus.gateway.server import management, receivers, requests
 from kafkabus.gateway.server import peer as peers
-from kafkabus.gateway.server.claims import Claims
-from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.connection_claims import Claims
+from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -79,7 +80,7 @@ async def test_answers_that_nobody_takes_are_dropped(
             flow = Flow(next_incoming_id=0, incoming_window=0, outgoing_window=9, handle=51, delivery_count=0)
             flow.link_credit = 1_000
             client.say(flow)
-        [peer] = gateway.peers
+        [peer] = gateway.commons.clients
         for _ in range(30):
             await link.send(request("m" * 50_000))
         kept = peer.answer_bytes + peer.engine.waiting_bytes
@@ -93,7 +94,7 @@ async def test_a_client_that_does_not_read_is_not_read(
     """And cut off if it goes on; the questions would have 2 MB of answers, of which the operating system takes little."""
     monkeypatch.setattr(peers, "READ_WITHIN", 0.3)
     async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
-        [peer] = gateway.peers
+        [peer] = gateway.commons.clients
         assert peer._transport is not None
         peer._transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, 8_192)
         client.pause_reading()
@@ -101,10 +102,10 @@ async def test_a_client_that_does_not_read_is_not_read(
         for _ in range(50):
             client.raw(1_000 * frame_of(0, flow.encoded()))
         await become(lambda: "unread" in peer._pauses)
-        assert gateway.budget.bytes < 500_000
+        assert gateway.commons.budget.bytes < 500_000
         await is_served(port)
-        await become(lambda: peer not in gateway.peers)
-        assert gateway.budget.bytes == 0
+        await become(lambda: peer not in gateway.commons.clients)
+        assert gateway.commons.budget.bytes == 0
         client.abort()
         client.closed = LinkError("the test has cut it off")
 
@@ -124,7 +125,7 @@ async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
             await sender.send(message(b"%d".ljust(200_000) % number))
         async with AmqpClient(port) as stuck:
             links = [await stuck.receiver("q", handle) for handle in range(1, 5)]
-            [peer] = [one for one in gateway.peers if len(one.nodes) == len(links)]
+            [peer] = [one for one in gateway.commons.clients if len(one.nodes) == len(links)]
             assert peer._transport is not None
             for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
                 transport.get_extra_info("socket").setsockopt(SOL_SOCKET, which, 20_000)
@@ -136,11 +137,11 @@ async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
             assert len({bytes(one.body[:2]) for one in await received(await client.receiver("q", 60), 50)}) == 50
             await become(lambda: peer.carried_bytes == 0)
             # Messages that went back count no longer; what the operating system took since it was noted is less than one.
-            assert gateway.budget._kept[peer.network][peer][1] < peer._shared_bytes(peer._transport) + 200_000
+            assert gateway.commons.budget._kept[peer.network][peer][1] < peer._shared_bytes(peer._transport) + 200_000
             stuck.abort()
             await stuck.until(lambda: False)
-        await become(lambda: len(gateway.peers) == 1)
-        assert peer.carried_bytes == gateway.carried_bytes == 0
+        await become(lambda: len(gateway.commons.clients) == 1)
+        assert peer.carried_bytes == gateway.commons.carried_bytes == 0
 
 
 @pytest.fixture
@@ -267,7 +268,7 @@ async def test_a_browser_that_reads_again_gets_each_message_once(namespace: InMe
                 await stuck.attach(handle, receives=True, source=source, target=Target("here"))
                 for handle in range(1, 5)
             ]
-            [peer] = [one for one in gateway.peers if len(one.nodes) == len(links)]
+            [peer] = [one for one in gateway.commons.clients if len(one.nodes) == len(links)]
             if not by_window:
                 stuck.pause_reading()
             for link in links:
@@ -290,23 +291,23 @@ async def test_messages_that_do_not_end_are_bounded_over_connections(namespace: 
             for number in range(5):
                 transfer = Transfer(link.handle, 0, b"t", 0, False, more=True)
                 client.say(transfer, PIECE if number or client is not clients[0] else b"x")
-        await become(lambda: len(gateway.peers) < 8)
-        assert gateway.budget.bytes <= 1_000_000
+        await become(lambda: len(gateway.commons.clients) < 8)
+        assert gateway.commons.budget.bytes <= 1_000_000
         await is_served(port)
-        engines = [peer.engine for peer in gateway.peers]
+        engines = [peer.engine for peer in gateway.commons.clients]
         assert any(engine.partial_bytes for engine in engines)
         for client in clients:
             client.abort()
         # Not when garbage is collected: a gateway does that rarely.
         await become(lambda: not any(engine.partial_bytes or engine.sessions for engine in engines))
-        assert gateway.budget.bytes == 0
+        assert gateway.commons.budget.bytes == 0
 
 
 async def test_less_is_read_of_each_while_all_wait_for_too_much(namespace: InMemoryNamespace) -> None:
     """A client whose messages are stored is read again."""
     async with gateway_with(namespace, all_held_bytes=10_000_000, held_bytes=9_000_000) as (gateway, port):
         async with AmqpClient(port), AmqpClient(port):
-            first, second = gateway.peers
+            first, second = gateway.commons.clients
             first.hold(8_500_000)
             second.hold(1_200_000)
             assert (first._pauses, second._pauses) == (set(), set())
@@ -314,7 +315,7 @@ async def test_less_is_read_of_each_while_all_wait_for_too_much(namespace: InMem
             assert (first._pauses, second._pauses) == (set(), {"held"})
             second.hold(-1_600_000)
             first.hold(-8_500_000)
-            assert (first._pauses, second._pauses, gateway.held_bytes) == (set(), set(), 0)
+            assert (first._pauses, second._pauses, gateway.commons.held_bytes) == (set(), set(), 0)
 
 
 async def test_a_peek_is_answered_with_so_many_bytes(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -369,7 +370,7 @@ async def test_a_client_without_a_right_is_closed(
             await log_in(client)
             stranger = await AmqpClient(port).__aenter__()
             await stranger.until(lambda: stranger.closed is not None)
-            await become(lambda: len(gateway.peers) == 1)
+            await become(lambda: len(gateway.commons.clients) == 1)
             assert await (await client.sender("q")).send(message()) == Accepted()
             stranger.abort()
 
@@ -381,7 +382,7 @@ async def test_clients_without_a_right_have_a_share_of_the_connections(namespace
         for client in clients:
             await log_in(client)
         strangers = [await AmqpClient(port).__aenter__() for _ in range(10)]
-        await become(lambda: len(gateway.peers) == 4)
+        await become(lambda: len(gateway.commons.clients) == 4)
         for stranger in strangers[:8]:
             await stranger.until(lambda stranger=stranger: stranger.closed is not None)
         for _ in range(4):

@@ -30,7 +30,7 @@ from kafkabus._core.settings import parse_settings
 from kafkabus.gateway.amqp.performatives import Accepted
 from kafkabus.gateway.announcement import Bound, connection_string, unchecked_addresses, warning
 from kafkabus.gateway.process import Ports, running
-from kafkabus.gateway.server.gateway import GatewaySettings
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import Sections, encode_sections

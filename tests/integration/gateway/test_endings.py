@@ -91,9 +91,9 @@ async def test_a_client_is_gone_when_all_its_links_have_ended(
     monkeypatch.setattr(ReceiverNode, "close", late)
     async with AmqpClient(port) as client:
         await (await client.receiver("q")).detach()
-    assert len(gateway.peers) == 1
+    assert len(gateway.commons.clients) == 1
     free.set()
-    await become(lambda: not gateway.peers)
+    await become(lambda: not gateway.commons.clients)
 
 
 class Seen:
@@ -170,7 +170,7 @@ async def test_what_is_under_way_when_a_gateway_stops_is_answered(
         outcome = sender.put(message())
         await gate.until_asked("q")
         stop = asyncio.ensure_future(gateway.close())
-        while not all(peer.is_ending for peer in gateway.peers):  # noqa: ASYNC110 - nothing tells
+        while not all(peer.is_ending for peer in gateway.commons.clients):  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0)
         gate.release("q")
         assert await outcome == Accepted()
@@ -210,7 +210,7 @@ async def test_an_answer_of_a_session_that_is_over_does_not_come_in_another_one(
     outcomes = [fresh.put(message(str(number))) for number in range(3)]
     await gate.until_asked("s")
     gate.release("q")
-    (peer,) = gateway.peers
+    (peer,) = gateway.commons.clients
     while peer.transactions.is_known(name):  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     assert not any(outcome.done() for outcome in outcomes)
@@ -237,14 +237,14 @@ async def test_a_completion_with_an_unknown_outcome_loses_no_message(
         link = await gone.receiver("q", takes=True)
         link.grant(1)
         await asyncio.wait_for(begun.wait(), PATIENCE)
-        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
         gone.abort()
         await gone.until(lambda: False)
     while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     is_over.set()
     monkeypatch.undo()
-    while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     heir = await client.receiver("q", takes=True)
     heir.grant(1)
@@ -285,7 +285,7 @@ async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
     async with narrow:
         source = Source("q", distribution_mode="copy")
         link = await narrow.attach(1, receives=True, source=source, target=Target("here"))
-        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
         link.grant(1_000)
         while not peer.engine.waiting_bytes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
@@ -356,7 +356,9 @@ async def test_kept_messages_wait_for_the_window_of_the_next_client(
     port: int, gateway: Gateway, client: AmqpClient
 ) -> None:
     """They were deleted for a client that was lost; nothing of them waits behind a window, to go with its link."""
-    gateway.undelivered.put(Deleted(place_of(await gateway.entity(EntityPath("q"))), None, [message("kept")]))
+    gateway.commons.undelivered.put(
+        Deleted(place_of(await gateway.namespace.entity(EntityPath("q"))), None, [message("kept")])
+    )
     narrow = AmqpClient(port)
     narrow.window = 0
     async with narrow:

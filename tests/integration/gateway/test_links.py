@@ -33,9 +33,9 @@ from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.carrying import LARGEST_UINT
 from kafkabus_mapping.amqp.sections import Sections
 from kafkabus_mapping.amqp.types import Array, Described, Int, Symbol, UInt, ULong
+from kafkabus_mapping.amqp_values import LARGEST_UINT
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, LinkError
 from tests.certificates import Authority
 from tests.integration.gateway.conversation import (
@@ -102,7 +102,7 @@ async def test_a_link_that_deletes_is_detached_a_little_after_its_sessions_lock(
     source = Source("short", filter={SESSION_FILTER: "a"})
     link = await client.attach(5, receives=True, source=source, target=Target("here"), **modes)
     link.grant(1)
-    [peer] = gateway.peers
+    [peer] = gateway.commons.clients
     [node] = [node for node in peer.nodes.values() if isinstance(node, ReceiverNode)]
     if takes:
         await become(lambda: node._pump is not None and node._pump.done())
@@ -295,13 +295,13 @@ async def test_what_is_deleted_for_a_client_that_is_lost_goes_to_the_next_one(
         receiver = await lost.receiver(entity, takes=True, filters=filters)
         receiver.grant(3)
         await asyncio.wait_for(completions.came.wait(), PATIENCE)
-        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
         lost.abort()
         await lost.until(lambda: False)
         while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         completions.may_go.set()
-        while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
     heir = await client.receiver(entity, takes=True, filters=filters)
     assert sorted(one.body for one in await received(heir, 3)) == [b"0", b"1", b"2"]
@@ -317,7 +317,7 @@ async def test_no_more_is_deleted_than_the_operating_system_holds(
         receiver = await stuck.receiver("q", takes=True)
         stuck.pause_reading()
         receiver.grant(80)
-        (peer,) = [one for one in gateway.peers if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
         while peer.room >= 250_000:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         buffers = sum(
@@ -327,7 +327,7 @@ async def test_no_more_is_deleted_than_the_operating_system_holds(
         )
         stuck.abort()
         await stuck.until(lambda: False)
-        while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
     assert 0 < 80 - len(await left(client)) <= buffers // 250_000 + 1
 
@@ -575,7 +575,7 @@ async def test_a_client_of_tls_is_let_go_of(gateway: Gateway, client: AmqpClient
     served.load_cert_chain(authority.certify("localhost").both)
     port = await gateway.listen("127.0.0.1", 0, served)
     await fill(client, 3)
-    peers = set(gateway.peers)
+    peers = set(gateway.commons.clients)
     for takes in (False, True):
         going = await AmqpClient(port, tls=trusting).__aenter__()
         receiver = await going.receiver("q", takes=takes)
@@ -586,6 +586,6 @@ async def test_a_client_of_tls_is_let_go_of(gateway: Gateway, client: AmqpClient
         going.say(Close())
         await going.until(lambda going=going: going.closed is not None)
         going.abort()
-    while gateway.peers != peers:  # noqa: ASYNC110 - nothing tells
+    while gateway.commons.clients != peers:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     assert len(await left(client)) == 1

@@ -20,7 +20,7 @@ from kafkabus._core.settlement import SettlementBatch
 from kafkabus._runtime.turns import FairLock
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender
 from kafkabus.gateway.amqp import conditions as c
-from kafkabus.gateway.amqp.events import Limits
+from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Detach,
@@ -33,13 +33,13 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server import management
 from kafkabus.gateway.server import peer as peers
-from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.receivers import LOCKED_UNTIL, TIMEOUT, ReceiverNode
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
-from kafkabus_mapping.amqp.carrying import TIMESPAN
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import (
     Array,
@@ -56,6 +56,7 @@ from kafkabus_mapping.amqp.types import (
     ULong,
     UShort,
 )
+from kafkabus_mapping.amqp_values import TIMESPAN
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import LockToken
 from tests.amqp_client import PATIENCE, AmqpClient, Delivered, Link, LinkError
@@ -574,7 +575,7 @@ async def waiting_links(client: AmqpClient, gateway: Gateway, count: int) -> lis
         )
         for number in range(count)
     ]
-    reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+    reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
     deadline = time.monotonic() + PATIENCE
     while len(reader._line._waiters) < count:
         assert time.monotonic() < deadline
@@ -854,10 +855,10 @@ async def test_one_list_is_made_at_a_time(
     client: AmqpClient, other: AmqpClient, gateway: Gateway, name: str, entity: str
 ) -> None:
     """Each is of all sessions or rules that there are: many at once would keep others waiting."""
-    gateway.listing = FairLock()
-    async with gateway.listing.turn("a third one"):
+    gateway.commons.listing = FairLock()
+    async with gateway.commons.listing.turn("a third one"):
         asked = [asyncio.create_task(operation(one, name, {}, entity)) for one in (client, other)]
-        await become(lambda: gateway.listing.waiting == 2)
+        await become(lambda: gateway.commons.listing.waiting == 2)
     assert len({status for status, _ in await asyncio.gather(*asked)}) == 1
 
 
@@ -881,7 +882,7 @@ async def test_a_request_that_only_tells_ends_with_its_client(
         asking = asyncio.create_task(operation(gone, name, body))
         await asyncio.wait_for(asked.wait(), PATIENCE)
         gone.abort()
-        await become(lambda: not gateway.peers)
+        await become(lambda: not gateway.commons.clients)
         asking.cancel()
 
 
@@ -1064,7 +1065,7 @@ async def test_a_silent_peer_is_let_go(namespace: InMemoryNamespace) -> None:
             await silent.until(lambda: False)
             assert silent.closed is not None
             assert silent.closed.condition == c.RESOURCE_LIMIT_EXCEEDED
-        assert gateway.peers == set()
+        assert gateway.commons.clients == set()
 
 
 @pytest.mark.parametrize("idle_ms", [200, 60_000])
@@ -1082,14 +1083,14 @@ async def test_a_client_that_does_not_read_the_end_is_cut_off(
                 await sender.send(message(b"x" * 250_000))
         async with AmqpClient(port) as stuck:
             receiver = await stuck.receiver("q")
-            (peer,) = gateway.peers
+            (peer,) = gateway.commons.clients
             stuck.pause_reading()
             receiver.grant(60)
             while peer.can_write.is_set():  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             if idle_ms > 200:
                 stuck.raw(b"\x00\x00\x00\x10\x02\x00\x00\x00rubbish!")
-            while gateway.peers:  # noqa: ASYNC110 - nothing tells
+            while gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             stuck.abort()
             await stuck.until(lambda: stuck.closed is not None)

@@ -57,19 +57,21 @@ async def taken(client: AmqpClient, entity: str = "q", handle: int = 70) -> list
 
 async def kept(gateway: Gateway, *bodies: bytes) -> None:
     """Keep messages that were deleted from the queue for a client that was lost."""
-    place = place_of(await gateway.entity(EntityPath("q")))
-    gateway.undelivered.put(Deleted(place, None, [message(body) for body in bodies]))
+    place = place_of(await gateway.namespace.entity(EntityPath("q")))
+    gateway.commons.undelivered.put(Deleted(place, None, [message(body) for body in bodies]))
 
 
 def peer_of(gateway: Gateway, handle: int = 1) -> Peer:
     """Return the connection that has a link with a handle."""
-    (peer,) = [one for one in gateway.peers if any(link.attach.name == f"link-{handle}" for link in one.nodes)]
+    (peer,) = [
+        one for one in gateway.commons.clients if any(link.attach.name == f"link-{handle}" for link in one.nodes)
+    ]
     return peer
 
 
 async def let_go(gateway: Gateway, peer: Peer) -> None:
     """Wait until a connection that is lost was let go of."""
-    while peer in gateway.peers:  # noqa: ASYNC110 - nothing tells
+    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
 
 
@@ -168,8 +170,8 @@ async def test_kept_messages_of_a_session_keep_their_order(port: int, gateway: G
 
 async def keep_of_session(gateway: Gateway, session: str, *bodies: bytes) -> None:
     """Keep messages that were deleted from a session for a client that was lost."""
-    place = place_of(await gateway.entity(EntityPath("s")))
-    gateway.undelivered.put(Deleted(place, session, [message(body) for body in bodies]))
+    place = place_of(await gateway.namespace.entity(EntityPath("s")))
+    gateway.commons.undelivered.put(Deleted(place, session, [message(body) for body in bodies]))
 
 
 async def next_session(client: AmqpClient, handle: int, *, takes: bool = True, seconds: float = 60) -> Link:
@@ -185,7 +187,7 @@ async def test_kept_messages_of_a_session_go_to_a_client_that_takes_the_next_ses
     """Before newer ones of the session, also if the client has waited already. No ledger knows the session any more."""
     asked = asyncio.create_task(next_session(client, 3))
     if waits:
-        reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+        reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
         await become(lambda: reader._line._waiters)
     await keep_of_session(gateway, "A", b"0", b"1")
     link = await asked
@@ -249,13 +251,13 @@ async def test_a_client_that_goes_while_it_waits_for_a_session_leaves_none_locke
     """Neither one of which messages are kept, nor another one."""
     async with AmqpClient(port) as gone:
         asked = asyncio.create_task(next_session(gone, 3))
-        reader = await gateway.context.readers.sessions_of(await gateway.entity(EntityPath("s")))
+        reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
         await become(lambda: reader._line._waiters)
         gone.abort()
         await keep_of_session(gateway, "A", b"kept")
         with pytest.raises(LinkError, match="cut off"):
             await asked
-    await become(lambda: len(gateway.peers) == 1)
+    await become(lambda: len(gateway.commons.clients) == 1)
     assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
 
 
@@ -268,7 +270,7 @@ async def test_what_is_kept_does_not_outlive_its_queue(
         administration.delete_queue("q")
         administration.create_queue("q")
     # As after five seconds.
-    gateway.context.catalog.look_up_again(await gateway.entity(EntityPath("q")))
+    gateway.namespace.context.catalog.look_up_again(await gateway.namespace.entity(EntityPath("q")))
     await fill(client, 1)
     assert await taken(client) == [b"0"]
 

@@ -16,10 +16,11 @@ from kafkabus.gateway import attempts
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.connection import MECHANISMS
 from kafkabus.gateway.amqp.performatives import Accepted, Close, Declare, Declared, ErrorCondition, Source, Target
-from kafkabus.gateway.claims import Policies, Policy, Right
-from kafkabus.gateway.server import claims, rights
-from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.sas_tokens import Policies, Policy, Right
+from kafkabus.gateway.server import connection_claims, rights
+from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.management import ManagementNode
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
@@ -83,8 +84,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The time that claims go by, which the test sets; they are looked at every few milliseconds."""
     clock = SimpleNamespace(now=time.time())
     clock.time = lambda: clock.now
-    monkeypatch.setattr(claims, "time", clock)
-    monkeypatch.setattr(claims, "LONGEST_TIMER", 0.005)
+    monkeypatch.setattr(connection_claims, "time", clock)
+    monkeypatch.setattr(connection_claims, "LONGEST_TIMER", 0.005)
     return clock
 
 
@@ -180,7 +181,7 @@ async def test_the_table_has_each_operation(gateway: Gateway, port: int) -> None
     """One that it lacks would be refused to all; one too many would be a mistake of spelling."""
     async with plain(port, "root", KEY) as client:
         await client.sender("q/$management")
-        (peer,) = gateway.peers
+        (peer,) = gateway.commons.clients
         (node,) = peer.nodes.values()
         assert isinstance(node, ManagementNode)
         assert node._operations.keys() == rights.OPERATIONS.keys() == OPERATIONS.keys()

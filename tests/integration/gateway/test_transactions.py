@@ -28,9 +28,10 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
 )
 from kafkabus.gateway.server import receivers, transactions
-from kafkabus.gateway.server.gateway import Gateway, GatewaySettings
+from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.senders import SEND_VIA
+from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.transactions import COMMITS_AT_ONCE, TransactionLimits
 from kafkabus.management import ServiceBusAdministrationClient
@@ -275,7 +276,7 @@ async def test_what_goes_to_a_link_that_is_gone_fails_the_transaction(
     receiver = await client.receiver("q")
     await sender.send(message("before"))
     (came,) = await received(receiver)
-    (peer,) = gateway.peers
+    (peer,) = gateway.commons.clients
     ends = {one.attach.handle: one for one in peer.nodes}
     for is_message in (True, False):
         name = await declared(link)
@@ -530,15 +531,15 @@ async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryN
             assert await discharged(link, name) == Accepted()
             its_name = await declared(its_link)
             assert await second.send(keyed("x" * 600), state=TransactionalState(its_name)) == within(its_name)
-            (peer,) = [known for known in gateway.peers if known.transactions.is_known(its_name)]
+            (peer,) = [known for known in gateway.commons.clients if known.transactions.is_known(its_name)]
             part = peer.transactions.join(TransactionalState(its_name), 100)
             assert part is not None
-        while gateway.peers:  # noqa: ASYNC110 - nothing tells
+        while gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         # An operation that outlasts its transaction takes no room.
         with pytest.raises(AmqpError):
             part.count(100)
-        assert gateway.transaction_room.taken == 0
+        assert gateway.commons.transaction_room.taken == 0
 
 
 async def test_the_client_that_keeps_most_gives_up_a_transaction_for_others(namespace: InMemoryNamespace) -> None:
@@ -561,7 +562,7 @@ async def test_the_client_that_keeps_most_gives_up_a_transaction_for_others(name
             assert (await discharged(link, names[0])).error.condition == c.SERVER_BUSY
             assert await discharged(link, names[1]) == Accepted()
             assert await discharged(its_link, its_name) == Accepted()
-            assert gateway.transaction_room.taken == 0
+            assert gateway.commons.transaction_room.taken == 0
             assert sorted(await bodies(one)) == [b"x" * 600, b"y" * 300, b"y" * 300]
 
 
@@ -593,7 +594,7 @@ async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
             gate.release()
             assert isinstance((await late).outcome, Rejected)
             name = await declared(link)
-            (peer,) = gateway.peers
+            (peer,) = gateway.commons.clients
             while peer.transactions.is_open(name):  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             ended = await discharged(link, name)

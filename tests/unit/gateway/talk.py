@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from kafkabus.gateway.amqp.connection import Connection
-from kafkabus.gateway.amqp.events import Event, Limits, LinkAttached
+from kafkabus.gateway.amqp.events import Event, LinkAttached
 from kafkabus.gateway.amqp.frames import (
     AMQP_HEADER,
     SASL_FRAME,
@@ -14,6 +14,7 @@ from kafkabus.gateway.amqp.frames import (
     FrameReader,
     frame_of,
 )
+from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.performatives import (
     Attach,
     Begin,

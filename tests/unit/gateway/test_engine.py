@@ -28,13 +28,13 @@ from kafkabus.gateway.amqp.events import (
     Discarded,
     Disposed,
     Event,
-    Limits,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
 )
 from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, FrameReader, frame_of
+from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Attach,

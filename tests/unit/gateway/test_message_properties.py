@@ -19,10 +19,10 @@ from kafkabus._core.raw_message import OF_THE_BROKER, PARTITION_KEY, SCHEDULED, 
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
-from kafkabus.gateway.server.messages import ShownLock, incoming, stored
-from kafkabus_mapping.amqp.carrying import amqp_value, annotation_key, field_value
+from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import DecimalBits, Milliseconds, Symbol, UByte, UInt, ULong, encode
+from kafkabus_mapping.amqp_values import amqp_value, annotation_key, field_value
 from kafkabus_mapping.codec import Headers
 from kafkabus_mapping.entities import FOREVER
 from kafkabus_mapping.formats import LATEST
@@ -70,8 +70,8 @@ def read_by_all(message: ServiceBusReceivedMessage) -> Sections:
         getattr(message, name)
     repr(message)
     again = copy.copy(message)  # By the means of pickling.
-    encoded = stored(again, ShownLock.OF_REQUEST)
-    sections = decode_sections(stored(message))
+    encoded = encode_message(again, ShownLock.OF_REQUEST)
+    sections = decode_sections(encode_message(message))
     assert decode_sections(encoded).delivery_annotations[Symbol("x-opt-lock-token")] == message.lock_token
     for fields in (sections.header, sections.properties):
         for name, value in fields.items():
@@ -132,7 +132,7 @@ def test_what_amqp_lets_in_comes_out(chance: random.Random) -> None:
     """Each message is refused by an argument error, or comes out as it went in, with all types."""
     said = payload(chance, 1)
     try:
-        (outgoing,) = incoming(said, 0, LATEST)
+        (outgoing,) = decode_transfer(said, 0, LATEST)
     except AmqpError as refused:
         check_refusal(refused)
         return
@@ -195,6 +195,6 @@ def test_a_decimal_is_no_text_and_no_bytes(name: str) -> None:
     """A strict client could not read it in such a field; one that was stored before is shown as another type, or not at all."""
     given = encode_sections(Sections(properties={name: DecimalBits(bytes(4))}, data=[b"x"]))
     with pytest.raises(AmqpError, match=f"{name} is DecimalBits"):
-        list(incoming(given, 0, LATEST))
+        list(decode_transfer(given, 0, LATEST))
     stored_before = encode_value({"properties": {name: DecimalBits(b"\x22\x50\x00\x01")}})
     read_by_all(received(None, b"x", [("sb-amqp", stored_before.encode()), ("sb-correlation-id", b"\x22P\x00\x01")]))

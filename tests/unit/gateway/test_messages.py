@@ -14,7 +14,7 @@ from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, as_messa
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
-from kafkabus.gateway.server.messages import incoming, stored
+from kafkabus.gateway.server.messages import decode_transfer, encode_message
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.amqp.sections import (
     DATA,
@@ -65,7 +65,7 @@ def properties(**fields: Any) -> bytes:
 def delivered(headers: list[tuple[str, bytes | None]], body: bytes | None = b"x") -> Sections:
     """Return a record as clients of the gateway get it."""
     record = StoredRecord(("t", 0, 4), (None, body, headers), (1, NOW))
-    return decode_sections(stored(ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER))))
+    return decode_sections(encode_message(ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER))))
 
 
 def received(outgoing: Outgoing) -> ServiceBusReceivedMessage:
@@ -113,14 +113,14 @@ UNCARRIED = [
 def test_what_amqp_does_not_allow_is_refused_by_name(name: str, wrong: bytes) -> None:
     """The error names the part; nothing is stored."""
     with pytest.raises(AmqpError, match=name) as caught:
-        list(incoming(wrong + section(VALUE, "x"), 0, LATEST))
+        list(decode_transfer(wrong + section(VALUE, "x"), 0, LATEST))
     assert caught.value.condition == ARGUMENT_ERROR
 
 
 def test_a_map_that_says_a_key_twice_is_refused() -> None:
     """Python would keep one of two keys that are equal as numbers."""
     with pytest.raises(AmqpError, match="twice"):
-        list(incoming(b"\x00\x53\x77\xc1\x07\x04\x54\x01\x41\x52\x01\x42", 0, LATEST))
+        list(decode_transfer(b"\x00\x53\x77\xc1\x07\x04\x54\x01\x41\x52\x01\x42", 0, LATEST))
 
 
 PRICED = section(0x74, {"amount": DecimalBits(bytes.fromhex("303c00000000000000000000000004e2"))})
@@ -130,11 +130,11 @@ def test_decimals_and_data_sections_are_as_the_format_has_them() -> None:
     """In the first format, decimals are bytes, and data sections joined; clients of AMQP get decimals all the same."""
     said = PRICED + section(DATA, b"aa") + section(DATA, b"b")
     for written_format, amount, sections in ((FIRST, bytes, [b"aab"]), (LATEST, Decimal, [b"aa", b"b"])):
-        (outgoing,) = incoming(said, 0, written_format)
+        (outgoing,) = decode_transfer(said, 0, written_format)
         assert type((outgoing.envelope.application_properties or {})["amount"]) is amount
         message = received(outgoing)
         assert list(message.body) == sections
-        again = decode_sections(stored(message))
+        again = decode_sections(encode_message(message))
         assert (again.data, again.application_properties) == (sections, decode_sections(said).application_properties)
 
 
@@ -142,7 +142,7 @@ def test_decimals_and_data_sections_are_as_the_format_has_them() -> None:
 def test_a_partition_key_may_be_bytes(key: str | bytes) -> None:
     """Azure's SDK for Python sends that of a message that it received so."""
     said = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): key}) + section(VALUE, "x")
-    (outgoing,) = incoming(said, 0, LATEST)
+    (outgoing,) = decode_transfer(said, 0, LATEST)
     assert outgoing.envelope.partition_key == "größe"
 
 
@@ -150,25 +150,25 @@ def test_a_partition_key_that_is_no_text_is_refused() -> None:
     """By its name."""
     said = section(MESSAGE_ANNOTATIONS, {Symbol("x-opt-partition-key"): b"\xff"}) + section(VALUE, "x")
     with pytest.raises(AmqpError, match="x-opt-partition-key is bytes: it is a text"):
-        list(incoming(said, 0, LATEST))
+        list(decode_transfer(said, 0, LATEST))
 
 
 def test_a_decimal_that_is_no_number_is_refused() -> None:
     """In the first format, it is bytes as well."""
     said = section(0x74, {"amount": DecimalBits(b"\x78" + bytes(15))}) + section(VALUE, "x")
     with pytest.raises(AmqpError, match="is an infinity, or no number"):
-        list(incoming(said, 0, LATEST))
-    assert len(list(incoming(said, 0, FIRST))) == 1
+        list(decode_transfer(said, 0, LATEST))
+    assert len(list(decode_transfer(said, 0, FIRST))) == 1
 
 
 @pytest.mark.parametrize("ticks", [621_355_968_000_000_000, 638_000_000_000_000_005])
 def test_a_moment_of_dotnet_is_a_time(ticks: int) -> None:
     """Its clients send a DateTimeOffset as ticks since the year 1, and get it back so."""
     moment = Described(Symbol("com.microsoft:datetime-offset"), ticks)
-    (outgoing,) = incoming(section(0x74, {"at": moment}) + section(VALUE, "x"), 0, LATEST)
+    (outgoing,) = decode_transfer(section(0x74, {"at": moment}) + section(VALUE, "x"), 0, LATEST)
     at = (outgoing.envelope.application_properties or {})["at"]
     assert at == datetime(1, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=ticks // 10)
-    again = decode_sections(stored(received(outgoing)))
+    again = decode_sections(encode_message(received(outgoing)))
     assert again.application_properties["at"] == moment
 
 
@@ -339,8 +339,8 @@ def test_a_negative_time_to_live_is_none() -> None:
 
 def test_what_sdks_and_gateway_write_is_the_same_for_a_moment() -> None:
     """A time outside of Python's years passes through as it came."""
-    (outgoing,) = incoming(properties(creation_time=Milliseconds(1 << 60)) + section(VALUE, None), 0, LATEST)
+    (outgoing,) = decode_transfer(properties(creation_time=Milliseconds(1 << 60)) + section(VALUE, None), 0, LATEST)
     assert delivered(outgoing.headers, None).properties["creation_time"] == Milliseconds(1 << 60)
     moment = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    (outgoing,) = incoming(properties(creation_time=moment) + section(VALUE, None), 0, LATEST)
+    (outgoing,) = decode_transfer(properties(creation_time=moment) + section(VALUE, None), 0, LATEST)
     assert delivered(outgoing.headers, None).properties["creation_time"] == moment

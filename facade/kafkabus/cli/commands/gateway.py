@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from kafkabus.gateway.announcement import Bound
     from kafkabus.gateway.process import Ports
-    from kafkabus.gateway.server.gateway import GatewaySettings
+    from kafkabus.gateway.server.settings import GatewaySettings
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -235,9 +235,9 @@ def _check_free(ports: Ports) -> None:
 
 
 def _settings(wanted: GatewayOptions) -> GatewaySettings:
-    from kafkabus.gateway.amqp.events import Limits
-    from kafkabus.gateway.claims import Policies
-    from kafkabus.gateway.server.gateway import GatewaySettings
+    from kafkabus.gateway.amqp.limits import Limits
+    from kafkabus.gateway.sas_tokens import Policies
+    from kafkabus.gateway.server.settings import GatewaySettings
 
     return GatewaySettings(
         limits=Limits(idle_ms=wanted.idle_timeout * 1000),

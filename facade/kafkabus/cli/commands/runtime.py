@@ -222,7 +222,7 @@ def _gateway(amqp_port: str | None, http_port: int | None, policies: Path | None
             return None
         raise CommandError("the gateway is not installed: pip install 'kafkabus[gateway]'")
     if policies is not None:
-        from kafkabus.gateway.claims import Policies
+        from kafkabus.gateway.sas_tokens import Policies
 
         Policies.load(policies)
     # The gateway's working folder is another one.

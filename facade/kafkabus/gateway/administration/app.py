@@ -43,8 +43,8 @@ from kafkabus.gateway.administration.resources import (
     resource_at,
 )
 from kafkabus.gateway.administration.rights import rights_of
-from kafkabus.gateway.claims import Policies, Right, UnauthorizedError, claim_of
 from kafkabus.gateway.health import Health
+from kafkabus.gateway.sas_tokens import Policies, Right, UnauthorizedError, claim_of
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 

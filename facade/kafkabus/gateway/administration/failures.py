@@ -15,7 +15,7 @@ from kafkabus._core.exceptions import (
     ServiceBusQuotaExceededError,
 )
 from kafkabus.gateway.administration.atom import DocumentError
-from kafkabus.gateway.claims import TooManyAttemptsError, UnauthorizedError
+from kafkabus.gateway.sas_tokens import TooManyAttemptsError, UnauthorizedError
 
 
 class RefusedError(Exception):

@@ -20,7 +20,7 @@ from kafkabus.gateway.administration.resources import (
     Subscriptions,
     Topics,
 )
-from kafkabus.gateway.claims import Right
+from kafkabus.gateway.sas_tokens import Right
 
 _MANAGE: Final = (Right.MANAGE,)
 _LIST_RULES: Final = (Right.MANAGE, Right.LISTEN)

@@ -17,7 +17,7 @@ from kafkabus.gateway.amqp.conditions import (
     UNAUTHORIZED_ACCESS,
     AmqpError,
 )
-from kafkabus.gateway.amqp.events import Closed, Event, Limits, LinkDetached, Opened
+from kafkabus.gateway.amqp.events import Closed, Event, LinkDetached, Opened
 from kafkabus.gateway.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -30,6 +30,7 @@ from kafkabus.gateway.amqp.frames import (
     FrameReader,
     frame_of,
 )
+from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.performatives import (
     Begin,
     Close,

@@ -1,4 +1,4 @@
-"""Events of a connection, the deliveries that they tell of, and the connection's bounds."""
+"""Events of a connection, and the deliveries that they report."""
 
 from __future__ import annotations
 
@@ -14,31 +14,6 @@ if TYPE_CHECKING:
 
 SMALL_PIECE: Final = 4_096
 """A piece of a message with fewer bytes is joined with the next one."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Bounds of one connection.
-
-    Attributes:
-        frame_bytes: The largest frame.
-        sessions: The most sessions.
-        links: The most links, of all sessions together.
-        message_bytes: The largest message, or batch of messages, that is kept; an entity may take less.
-        partial_bytes: The most bytes of messages of which not all frames have come.
-        attach_bytes: The most bytes in which the links that are attached were asked for.
-        window: The most frames of a session that come before they are asked for again.
-        idle_ms: After how many milliseconds without a frame the client is taken for gone.
-    """
-
-    frame_bytes: int = 65_536
-    sessions: int = 5_000
-    links: int = 5_000
-    message_bytes: int = 1_114_112
-    partial_bytes: int = 16_777_216
-    attach_bytes: int = 4_194_304
-    window: int = 5_000
-    idle_ms: int = 120_000
 
 
 class Event:

@@ -79,16 +79,15 @@ class Composite:
     Attributes:
         CODE: Its descriptor.
         NAME: Its symbolic descriptor.
-        KINDS: The kinds of its fields, in their order.
-        NEEDED: How many of the fields, from the first on, must not be null.
+        FIELDS: Names and kinds of its fields, in their order.
+        NEEDED: Places and names of the fields that must not be null.
     """
 
     __slots__ = ()
     CODE: ClassVar[int]
     NAME: ClassVar[str]
-    KINDS: ClassVar[tuple[_Kind, ...]]
-    NEEDED: ClassVar[int] = 0
-    _names: ClassVar[tuple[str, ...]]
+    FIELDS: ClassVar[tuple[tuple[str, _Kind], ...]]
+    NEEDED: ClassVar[tuple[tuple[int, str], ...]]
 
     @classmethod
     def read(cls, values: Any) -> Self:
@@ -97,22 +96,21 @@ class Composite:
         Raises:
             AmqpError: A field is missing that is needed, or of a type that it cannot have.
         """
-        if not isinstance(values, list) or len(values) > len(cls.KINDS):
-            raise AmqpError(INVALID_FIELD, f"{cls.NAME} has at most {len(cls.KINDS)} fields: {values!r:.60}")
+        if not isinstance(values, list) or len(values) > len(cls.FIELDS):
+            raise AmqpError(INVALID_FIELD, f"{cls.NAME} has at most {len(cls.FIELDS)} fields: {values!r:.60}")
         found = cls()
-        for name, kind, value in zip(cls._names, cls.KINDS, values, strict=False):
+        for (name, kind), value in zip(cls.FIELDS, values, strict=False):
             if value is not None:
                 setattr(found, name, kind.read(f"{cls.NAME}, field {name}", value))
-        for name, value in zip(cls._names[: cls.NEEDED], [*values, *[None] * cls.NEEDED], strict=False):
-            if value is None:
+        for place, name in cls.NEEDED:
+            if place >= len(values) or values[place] is None:
                 raise AmqpError(INVALID_FIELD, f"{cls.NAME} lacks the field {name}")
         return found
 
     def described(self) -> Described:
         """Return the described list."""
         values = [
-            None if (value := getattr(self, name)) is None else _written(kind, value)
-            for name, kind in zip(self._names, self.KINDS, strict=True)
+            None if (value := getattr(self, name)) is None else _written(kind, value) for name, kind in self.FIELDS
         ]
         return Described(ULong(self.CODE), values)
 
@@ -128,13 +126,25 @@ def _written(kind: _Kind, value: Any) -> Any:
 _KNOWN: dict[int | str, type[Composite]] = {}
 
 
-@dataclass_transform()
+def _field(kind: _Kind, *, default: Any, needed: bool = False, repr: bool = True) -> Any:
+    """Return a field of a composite.
+
+    Args:
+        kind: Its kind.
+        default: Its value if it is null or missing.
+        needed: Whether it must not be null.
+        repr: Whether its value may be shown.
+    """
+    return field(default=default, repr=repr, metadata={"kind": kind, "needed": needed})
+
+
+@dataclass_transform(field_specifiers=(_field,))
 def _composite(kind: type[C]) -> type[C]:
     """Make a class of fields known by its descriptors."""
     made = dataclass(slots=True)(kind)
-    made._names = tuple(one.name for one in fields(cast("Any", made)))
-    if len(made._names) != len(made.KINDS):
-        raise AssertionError(f"{made.NAME} has {len(made._names)} fields of {len(made.KINDS)} kinds")
+    declared = fields(cast("Any", made))
+    made.FIELDS = tuple((each.name, each.metadata["kind"]) for each in declared)
+    made.NEEDED = tuple((place, each.name) for place, each in enumerate(declared) if each.metadata["needed"])
     _KNOWN[made.CODE] = _KNOWN[made.NAME] = made
     return made
 
@@ -155,11 +165,9 @@ class ErrorCondition(Composite):
     """An error: condition, description, information."""
 
     CODE, NAME = 0x1D, "amqp:error:list"
-    KINDS = (SYMBOL, TEXT, MAP)
-    NEEDED = 1
-    condition: str = ""
-    description: str | None = None
-    info: dict[Any, Any] | None = None
+    condition: str = _field(SYMBOL, default="", needed=True)
+    description: str | None = _field(TEXT, default=None)
+    info: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 @_composite
@@ -167,18 +175,16 @@ class Open(Composite):
     """Opens a connection; times are in milliseconds."""
 
     CODE, NAME = 0x10, "amqp:open:list"
-    KINDS = (TEXT, TEXT, UINT, USHORT, UINT, SYMBOLS, SYMBOLS, SYMBOLS, SYMBOLS, MAP)
-    NEEDED = 1
-    container_id: str = ""
-    hostname: str | None = None
-    max_frame_size: int = 0xFFFF_FFFF
-    channel_max: int = 0xFFFF
-    idle_time_out: int | None = None
-    outgoing_locales: Any = None
-    incoming_locales: Any = None
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: dict[Any, Any] | None = None
+    container_id: str = _field(TEXT, default="", needed=True)
+    hostname: str | None = _field(TEXT, default=None)
+    max_frame_size: int = _field(UINT, default=0xFFFF_FFFF)
+    channel_max: int = _field(USHORT, default=0xFFFF)
+    idle_time_out: int | None = _field(UINT, default=None)
+    outgoing_locales: Any = _field(SYMBOLS, default=None)
+    incoming_locales: Any = _field(SYMBOLS, default=None)
+    offered_capabilities: Any = _field(SYMBOLS, default=None)
+    desired_capabilities: Any = _field(SYMBOLS, default=None)
+    properties: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 @_composite
@@ -186,15 +192,14 @@ class Begin(Composite):
     """Begins a session."""
 
     CODE, NAME = 0x11, "amqp:begin:list"
-    KINDS = (USHORT, UINT, UINT, UINT, UINT, SYMBOLS, SYMBOLS, MAP)
-    remote_channel: int | None = None
-    next_outgoing_id: int = 0
-    incoming_window: int = 0
-    outgoing_window: int = 0
-    handle_max: int = 0xFFFF_FFFF
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: dict[Any, Any] | None = None
+    remote_channel: int | None = _field(USHORT, default=None)
+    next_outgoing_id: int = _field(UINT, default=0)
+    incoming_window: int = _field(UINT, default=0)
+    outgoing_window: int = _field(UINT, default=0)
+    handle_max: int = _field(UINT, default=0xFFFF_FFFF)
+    offered_capabilities: Any = _field(SYMBOLS, default=None)
+    desired_capabilities: Any = _field(SYMBOLS, default=None)
+    properties: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 SETTLED: Final = 1
@@ -206,22 +211,20 @@ class Attach(Composite):
     """Attaches a link; its role is the peer's: ``True`` if the peer receives."""
 
     CODE, NAME = 0x12, "amqp:attach:list"
-    KINDS = (TEXT, UINT, BOOL, UBYTE, UBYTE, ANY, ANY, MAP, BOOL, UINT, ULONG, SYMBOLS, SYMBOLS, MAP)
-    NEEDED = 3
-    name: str = ""
-    handle: int = 0
-    role: bool = False
-    snd_settle_mode: int = 2
-    rcv_settle_mode: int = 0
-    source: Any = None
-    target: Any = None
-    unsettled: dict[Any, Any] | None = None
-    incomplete_unsettled: bool = False
-    initial_delivery_count: int | None = None
-    max_message_size: int | None = None
-    offered_capabilities: Any = None
-    desired_capabilities: Any = None
-    properties: dict[Any, Any] | None = None
+    name: str = _field(TEXT, default="", needed=True)
+    handle: int = _field(UINT, default=0, needed=True)
+    role: bool = _field(BOOL, default=False, needed=True)
+    snd_settle_mode: int = _field(UBYTE, default=2)
+    rcv_settle_mode: int = _field(UBYTE, default=0)
+    source: Any = _field(ANY, default=None)
+    target: Any = _field(ANY, default=None)
+    unsettled: dict[Any, Any] | None = _field(MAP, default=None)
+    incomplete_unsettled: bool = _field(BOOL, default=False)
+    initial_delivery_count: int | None = _field(UINT, default=None)
+    max_message_size: int | None = _field(ULONG, default=None)
+    offered_capabilities: Any = _field(SYMBOLS, default=None)
+    desired_capabilities: Any = _field(SYMBOLS, default=None)
+    properties: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 @_composite
@@ -229,18 +232,17 @@ class Flow(Composite):
     """Tells windows and, with a handle, a link's credit."""
 
     CODE, NAME = 0x13, "amqp:flow:list"
-    KINDS = (UINT, UINT, UINT, UINT, UINT, UINT, UINT, UINT, BOOL, BOOL, MAP)
-    next_incoming_id: int | None = None
-    incoming_window: int = 0
-    next_outgoing_id: int = 0
-    outgoing_window: int = 0
-    handle: int | None = None
-    delivery_count: int | None = None
-    link_credit: int | None = None
-    available: int | None = None
-    drain: bool = False
-    echo: bool = False
-    properties: dict[Any, Any] | None = None
+    next_incoming_id: int | None = _field(UINT, default=None)
+    incoming_window: int = _field(UINT, default=0)
+    next_outgoing_id: int = _field(UINT, default=0)
+    outgoing_window: int = _field(UINT, default=0)
+    handle: int | None = _field(UINT, default=None)
+    delivery_count: int | None = _field(UINT, default=None)
+    link_credit: int | None = _field(UINT, default=None)
+    available: int | None = _field(UINT, default=None)
+    drain: bool = _field(BOOL, default=False)
+    echo: bool = _field(BOOL, default=False)
+    properties: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 @_composite
@@ -248,19 +250,17 @@ class Transfer(Composite):
     """Transfers a message, or a piece of one."""
 
     CODE, NAME = 0x14, "amqp:transfer:list"
-    KINDS = (UINT, UINT, BINARY, UINT, BOOL, BOOL, UBYTE, ANY, BOOL, BOOL, BOOL)
-    NEEDED = 1
-    handle: int = 0
-    delivery_id: int | None = None
-    delivery_tag: bytes | None = None
-    message_format: int | None = None
-    settled: bool | None = None
-    more: bool = False
-    rcv_settle_mode: int | None = None
-    state: Any = None
-    resume: bool = False
-    aborted: bool = False
-    batchable: bool = False
+    handle: int = _field(UINT, default=0, needed=True)
+    delivery_id: int | None = _field(UINT, default=None)
+    delivery_tag: bytes | None = _field(BINARY, default=None)
+    message_format: int | None = _field(UINT, default=None)
+    settled: bool | None = _field(BOOL, default=None)
+    more: bool = _field(BOOL, default=False)
+    rcv_settle_mode: int | None = _field(UBYTE, default=None)
+    state: Any = _field(ANY, default=None)
+    resume: bool = _field(BOOL, default=False)
+    aborted: bool = _field(BOOL, default=False)
+    batchable: bool = _field(BOOL, default=False)
 
 
 @_composite
@@ -268,14 +268,12 @@ class Disposition(Composite):
     """Tells the state of deliveries; its role is that of the peer that sends it."""
 
     CODE, NAME = 0x15, "amqp:disposition:list"
-    KINDS = (BOOL, UINT, UINT, BOOL, ANY, BOOL)
-    NEEDED = 2
-    role: bool = False
-    first: int = 0
-    last: int | None = None
-    settled: bool = False
-    state: Any = None
-    batchable: bool = False
+    role: bool = _field(BOOL, default=False, needed=True)
+    first: int = _field(UINT, default=0, needed=True)
+    last: int | None = _field(UINT, default=None)
+    settled: bool = _field(BOOL, default=False)
+    state: Any = _field(ANY, default=None)
+    batchable: bool = _field(BOOL, default=False)
 
 
 @_composite
@@ -283,11 +281,9 @@ class Detach(Composite):
     """Detaches a link."""
 
     CODE, NAME = 0x16, "amqp:detach:list"
-    KINDS = (UINT, BOOL, ANY)
-    NEEDED = 1
-    handle: int = 0
-    closed: bool = False
-    error: Any = None
+    handle: int = _field(UINT, default=0, needed=True)
+    closed: bool = _field(BOOL, default=False)
+    error: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -295,8 +291,7 @@ class End(Composite):
     """Ends a session."""
 
     CODE, NAME = 0x17, "amqp:end:list"
-    KINDS = (ANY,)
-    error: Any = None
+    error: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -304,8 +299,7 @@ class Close(Composite):
     """Closes a connection."""
 
     CODE, NAME = 0x18, "amqp:close:list"
-    KINDS = (ANY,)
-    error: Any = None
+    error: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -313,18 +307,17 @@ class Source(Composite):
     """The node from which a link's messages come."""
 
     CODE, NAME = 0x28, "amqp:source:list"
-    KINDS = (ANY, UINT, SYMBOL, UINT, BOOL, MAP, SYMBOL, MAP, ANY, SYMBOLS, SYMBOLS)
-    address: Any = None
-    durable: int | None = None
-    expiry_policy: str | None = None
-    timeout: int | None = None
-    dynamic: bool | None = None
-    dynamic_node_properties: dict[Any, Any] | None = None
-    distribution_mode: str | None = None
-    filter: dict[Any, Any] | None = None
-    default_outcome: Any = None
-    outcomes: Any = None
-    capabilities: Any = None
+    address: Any = _field(ANY, default=None)
+    durable: int | None = _field(UINT, default=None)
+    expiry_policy: str | None = _field(SYMBOL, default=None)
+    timeout: int | None = _field(UINT, default=None)
+    dynamic: bool | None = _field(BOOL, default=None)
+    dynamic_node_properties: dict[Any, Any] | None = _field(MAP, default=None)
+    distribution_mode: str | None = _field(SYMBOL, default=None)
+    filter: dict[Any, Any] | None = _field(MAP, default=None)
+    default_outcome: Any = _field(ANY, default=None)
+    outcomes: Any = _field(SYMBOLS, default=None)
+    capabilities: Any = _field(SYMBOLS, default=None)
 
 
 @_composite
@@ -332,14 +325,13 @@ class Target(Composite):
     """The node to which a link's messages go."""
 
     CODE, NAME = 0x29, "amqp:target:list"
-    KINDS = (ANY, UINT, SYMBOL, UINT, BOOL, MAP, SYMBOLS)
-    address: Any = None
-    durable: int | None = None
-    expiry_policy: str | None = None
-    timeout: int | None = None
-    dynamic: bool | None = None
-    dynamic_node_properties: dict[Any, Any] | None = None
-    capabilities: Any = None
+    address: Any = _field(ANY, default=None)
+    durable: int | None = _field(UINT, default=None)
+    expiry_policy: str | None = _field(SYMBOL, default=None)
+    timeout: int | None = _field(UINT, default=None)
+    dynamic: bool | None = _field(BOOL, default=None)
+    dynamic_node_properties: dict[Any, Any] | None = _field(MAP, default=None)
+    capabilities: Any = _field(SYMBOLS, default=None)
 
 
 @_composite
@@ -347,8 +339,7 @@ class Coordinator(Composite):
     """The target of links that control transactions."""
 
     CODE, NAME = 0x30, "amqp:coordinator:list"
-    KINDS = (SYMBOLS,)
-    capabilities: Any = None
+    capabilities: Any = _field(SYMBOLS, default=None)
 
 
 @_composite
@@ -356,8 +347,7 @@ class Declare(Composite):
     """Asks for a transaction."""
 
     CODE, NAME = 0x31, "amqp:declare:list"
-    KINDS = (ANY,)
-    global_id: Any = None
+    global_id: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -365,10 +355,8 @@ class Discharge(Composite):
     """Ends a transaction: commits it, or rolls it back if ``fail`` is set."""
 
     CODE, NAME = 0x32, "amqp:discharge:list"
-    KINDS = (BINARY, BOOL)
-    NEEDED = 1
-    txn_id: bytes = b""
-    fail: bool = False
+    txn_id: bytes = _field(BINARY, default=b"", needed=True)
+    fail: bool = _field(BOOL, default=False)
 
 
 @_composite
@@ -376,9 +364,7 @@ class Declared(Composite):
     """The outcome of a declaration."""
 
     CODE, NAME = 0x33, "amqp:declared:list"
-    KINDS = (BINARY,)
-    NEEDED = 1
-    txn_id: bytes = b""
+    txn_id: bytes = _field(BINARY, default=b"", needed=True)
 
 
 @_composite
@@ -386,10 +372,8 @@ class TransactionalState(Composite):
     """A delivery's state that counts if its transaction is committed."""
 
     CODE, NAME = 0x34, "amqp:transactional-state:list"
-    KINDS = (BINARY, ANY)
-    NEEDED = 1
-    txn_id: bytes = b""
-    outcome: Any = None
+    txn_id: bytes = _field(BINARY, default=b"", needed=True)
+    outcome: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -397,9 +381,8 @@ class Received(Composite):
     """How much of a delivery was received."""
 
     CODE, NAME = 0x23, "amqp:received:list"
-    KINDS = (UINT, ULONG)
-    section_number: int | None = None
-    section_offset: int | None = None
+    section_number: int | None = _field(UINT, default=None)
+    section_offset: int | None = _field(ULONG, default=None)
 
 
 @_composite
@@ -407,7 +390,6 @@ class Accepted(Composite):
     """The outcome of a delivery that was taken."""
 
     CODE, NAME = 0x24, "amqp:accepted:list"
-    KINDS = ()
 
 
 @_composite
@@ -415,8 +397,7 @@ class Rejected(Composite):
     """The outcome of a delivery that was refused."""
 
     CODE, NAME = 0x25, "amqp:rejected:list"
-    KINDS = (ANY,)
-    error: Any = None
+    error: Any = _field(ANY, default=None)
 
 
 @_composite
@@ -424,7 +405,6 @@ class Released(Composite):
     """The outcome of a delivery that the receiver did not look at."""
 
     CODE, NAME = 0x26, "amqp:released:list"
-    KINDS = ()
 
 
 @_composite
@@ -432,10 +412,9 @@ class Modified(Composite):
     """The outcome of a delivery that was not taken, and is to be changed."""
 
     CODE, NAME = 0x27, "amqp:modified:list"
-    KINDS = (BOOL, BOOL, MAP)
-    delivery_failed: bool | None = None
-    undeliverable_here: bool | None = None
-    message_annotations: dict[Any, Any] | None = None
+    delivery_failed: bool | None = _field(BOOL, default=None)
+    undeliverable_here: bool | None = _field(BOOL, default=None)
+    message_annotations: dict[Any, Any] | None = _field(MAP, default=None)
 
 
 @_composite
@@ -443,8 +422,7 @@ class SaslMechanisms(Composite):
     """The server's mechanisms."""
 
     CODE, NAME = 0x40, "amqp:sasl-mechanisms:list"
-    KINDS = (SYMBOLS,)
-    mechanisms: Any = None
+    mechanisms: Any = _field(SYMBOLS, default=None)
 
 
 @_composite
@@ -452,11 +430,9 @@ class SaslInit(Composite):
     """The client's choice of a mechanism."""
 
     CODE, NAME = 0x41, "amqp:sasl-init:list"
-    KINDS = (SYMBOL, BINARY, TEXT)
-    NEEDED = 1
-    mechanism: str = ""
-    initial_response: bytes | None = field(default=None, repr=False)
-    hostname: str | None = None
+    mechanism: str = _field(SYMBOL, default="", needed=True)
+    initial_response: bytes | None = _field(BINARY, default=None, repr=False)
+    hostname: str | None = _field(TEXT, default=None)
 
 
 @_composite
@@ -464,10 +440,8 @@ class SaslOutcome(Composite):
     """The outcome of the authentication."""
 
     CODE, NAME = 0x44, "amqp:sasl-outcome:list"
-    KINDS = (UBYTE, BINARY)
-    NEEDED = 1
-    code: int = 0
-    additional_data: bytes | None = None
+    code: int = _field(UBYTE, default=0, needed=True)
+    additional_data: bytes | None = _field(BINARY, default=None)
 
 
 def error_of(error: AmqpError | None) -> ErrorCondition | None:

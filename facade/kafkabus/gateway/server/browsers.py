@@ -15,7 +15,7 @@ from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
 from kafkabus.gateway.amqp.events import OutgoingDelivery
 from kafkabus.gateway.amqp.performatives import SETTLED, Accepted, Composite, Rejected, TransactionalState, error_of
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.messages import stored
+from kafkabus.gateway.server.messages import encode_message
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import within
@@ -61,7 +61,7 @@ class BrowserNode(BaseNode):
             AmqpError: The client asks for something that is not in force.
         """
         asked = self._asked
-        await self.peer.gateway.entity_with_messages(self._path)
+        await self.peer.namespace.entity_with_messages(self._path)
         if asked.session_id is not None:
             self._peeker.keep_to(asked.session_id)
         self.link.accept(source=asked.granted(asked.session_id), max_message_size=self.peer.engine.limits.message_bytes)
@@ -106,7 +106,7 @@ class BrowserNode(BaseNode):
                 await self._rest(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
         except Exception as error:  # noqa: BLE001 - the client is told
-            problem = await self.peer.gateway.told(error, self._path)
+            problem = await self.peer.namespace.to_link_error(error, self._path)
             if link.is_attached:
                 self.peer.detach(link, problem)
 
@@ -117,7 +117,7 @@ class BrowserNode(BaseNode):
         peer.carry(carried)
         try:
             while sent < len(messages) and link.is_attached and self._is_ready and peer.can_write.is_set():
-                payload = stored(messages[sent], for_java=peer.is_java)
+                payload = encode_message(messages[sent], for_java=peer.is_java)
                 link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
                 sent += 1
                 peer.note_sent(len(payload))
@@ -131,7 +131,7 @@ class BrowserNode(BaseNode):
     def _is_ready(self) -> bool:
         """Whether the client takes messages: it has given credit, has room, and has settled most of the copies that it got."""
         link, peer = self.link, self.peer
-        most = peer.gateway.settings.unsettled
+        most = peer.commons.settings.unsettled
         return (
             link.credit > 0
             and link.session.waiting < MOST_FRAMES_WAITING
@@ -140,10 +140,10 @@ class BrowserNode(BaseNode):
         )
 
     async def _next(self) -> list[ServiceBusReceivedMessage]:
-        gateway = self.peer.gateway
-        entity = await gateway.entity(self._path)
-        count = min(self.link.credit, AT_ONCE, gateway.settings.unsettled - self.link.unsettled)
-        messages = await self._peeker.look_on(gateway.context.peek_parts, entity, count)
+        namespace = self.peer.namespace
+        entity = await namespace.entity(self._path)
+        count = min(self.link.credit, AT_ONCE, self.peer.commons.settings.unsettled - self.link.unsettled)
+        messages = await self._peeker.look_on(namespace.context.peek_parts, entity, count)
         return messages if self.link.is_attached else []
 
     async def _rest(self, wait: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkabus.gateway.claims import TooManyAttemptsError, UnauthorizedError
+from kafkabus.gateway.sas_tokens import TooManyAttemptsError, UnauthorizedError
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus_mapping.amqp.types import Int
 

@@ -8,7 +8,7 @@ from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, MESSAGE_SIZE_EXCEEDE
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.frames import described
 from kafkabus.gateway.amqp.performatives import Accepted, Composite, Declare, Declared, Discharge, Rejected, error_of
-from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus_mapping.amqp.sections import decode_sections
 
@@ -34,7 +34,7 @@ class CoordinatorNode(BaseNode):
         try:
             outcome = self._begun(delivery)
         except Exception as error:  # noqa: BLE001 - the client is told
-            self._answer(delivery, Rejected(error_of(told(error))))
+            self._answer(delivery, Rejected(error_of(to_amqp_error(error))))
         else:
             self.peer.start(self._finish(delivery, outcome), is_work=True)
 
@@ -67,7 +67,7 @@ class CoordinatorNode(BaseNode):
         try:
             state = await outcome
         except Exception as error:  # noqa: BLE001 - the client is told
-            state = Rejected(error_of(told(error)))
+            state = Rejected(error_of(to_amqp_error(error)))
         self._answer(delivery, state)
 
     def _answer(self, delivery: IncomingDelivery, state: Composite) -> None:

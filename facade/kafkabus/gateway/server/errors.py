@@ -52,7 +52,7 @@ _CONDITIONS: Final[Mapping[type[Exception], Symbol]] = {
 }
 
 
-def told(error: BaseException, entity: object = "") -> AmqpError:
+def to_amqp_error(error: BaseException, entity: object = "") -> AmqpError:
     """Return an error as the peer is told it; an unexpected one is logged with its trace.
 
     Args:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from kafkabus.gateway.amqp.connection import MECHANISMS, TRY_LATER, WRONG_CREDENTIALS, LoginError
-from kafkabus.gateway.claims import Policies, TooManyAttemptsError, UnauthorizedError
-from kafkabus.gateway.server.claims import Claims
+from kafkabus.gateway.sas_tokens import Policies, TooManyAttemptsError, UnauthorizedError
+from kafkabus.gateway.server.connection_claims import Claims
 
 PLAIN: Final = "PLAIN"
 """The mechanism by which a client logs in with the name and a key of a policy."""

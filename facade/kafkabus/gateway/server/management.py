@@ -22,9 +22,9 @@ from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server import rights
-from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import named_by
-from kafkabus.gateway.server.messages import ShownLock, incoming, stored
+from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rules import described_rule, filter_of
@@ -134,7 +134,7 @@ class ManagementNode(RequestNode):
         Raises:
             MessagingEntityNotFoundError: There is none.
         """
-        await self.peer.gateway.max_message_bytes(self._path)
+        await self.peer.namespace.max_message_bytes(self._path)
         await super().open()
 
     async def answer(self, request: Request) -> Answer:
@@ -157,7 +157,7 @@ class ManagementNode(RequestNode):
                 )
             status, body = await operation(request, texts(request.body))
         except Exception as error:  # noqa: BLE001 - the client is told
-            problem = told(error, self._path)
+            problem = to_amqp_error(error, self._path)
             options |= {
                 "statusCode": Int(_STATUS.get(problem.condition, 500)),
                 "statusDescription": problem.description,
@@ -184,7 +184,7 @@ class ManagementNode(RequestNode):
         if node is not None:
             return node.receiver
         if takes not in self._receivers:
-            self._receivers[takes] = self.peer.gateway.receiver(self._path, takes=takes)
+            self._receivers[takes] = self.peer.namespace.receiver(self._path, takes=takes)
         return self._receivers[takes]
 
     def _node(self, request: Request, body: Mapping[str, Any]) -> ReceiverNode | None:
@@ -217,7 +217,7 @@ class ManagementNode(RequestNode):
     async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
         """Return the messages that a request names by their lock tokens."""
         tokens = _numbers(body, "lock-tokens", UUID)
-        entity, pace = await self.peer.gateway.entity(self._path), Pace()
+        entity, pace = await self.peer.namespace.entity(self._path), Pace()
         # One that is said twice is meant once, and answered as often as it is said.
         held: dict[UUID, ServiceBusReceivedMessage] = {}
         for token in tokens:
@@ -228,7 +228,7 @@ class ManagementNode(RequestNode):
 
     async def _renew_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        if (await self.peer.gateway.entity(self._path)).has_sessions:
+        if (await self.peer.namespace.entity(self._path)).has_sessions:
             raise AmqpError(
                 c.NOT_ALLOWED,
                 f"{self._path} has sessions, whose locks are those of their messages: renew the session's lock",
@@ -242,12 +242,12 @@ class ManagementNode(RequestNode):
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
         settlement, messages = disposition_of(body), list(dict.fromkeys(await self._held(body)))
-        gateway, part = self.peer.gateway, request.part
+        namespace, part = self.peer.namespace, request.part
         if part is not None:
             part.count(0, len(messages))
-        entity = await gateway.entity(self._path)
+        entity = await namespace.entity(self._path)
         try:
-            await settlement.apply(gateway.context, entity, self._receiver(), messages, part)
+            await settlement.apply(namespace.context, entity, self._receiver(), messages, part)
         except MessageLockLostError as error:
             if not entity.has_sessions:
                 raise
@@ -258,7 +258,7 @@ class ManagementNode(RequestNode):
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count = min(_number(body, "message-count", 1), MOST_PEEKED)
         first = max(1, _number(body, "from-sequence-number", 0))
-        entity = await self.peer.gateway.entity_with_messages(self._path)
+        entity = await self.peer.namespace.entity_with_messages(self._path)
         node, peeker = self._node(request, body), MessagePeeker()
         session = None if node is None else node.session
         if session is not None and session.session_id is not None:
@@ -267,9 +267,9 @@ class ManagementNode(RequestNode):
         size, pace = 0, Pace()
         while len(shown) < count and size < PEEKED_BYTES:
             asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
-            messages = await peeker.look_from(self.peer.gateway.context.peek_parts, entity, *place, asked)
+            messages = await peeker.look_from(self.peer.namespace.context.peek_parts, entity, *place, asked)
             for message in messages:
-                shown.append({"message": stored(message, for_java=self.peer.is_java)})
+                shown.append({"message": encode_message(message, for_java=self.peer.is_java)})
                 size += len(shown[-1]["message"])
                 if size >= PEEKED_BYTES:
                     break
@@ -283,7 +283,7 @@ class ManagementNode(RequestNode):
         # One that is said twice is asked for once, also if it is far behind.
         numbers = list(dict.fromkeys(_numbers(body, "sequence-numbers", int)))
         takes = _number(body, "receiver-settle-mode", 1) == 0
-        node, entity = self._node(request, body), await self.peer.gateway.entity_with_messages(self._path)
+        node, entity = self._node(request, body), await self.peer.namespace.entity_with_messages(self._path)
         if node is None and entity.has_sessions:
             raise AmqpError(
                 c.ARGUMENT_ERROR,
@@ -315,7 +315,7 @@ class ManagementNode(RequestNode):
             for at in range(0, len(numbers), RECEIVED_AT_ONCE):
                 messages += await receiver.receive_deferred_messages(numbers[at : at + RECEIVED_AT_ONCE])
                 for message in messages[len(payloads) :]:
-                    payloads.append(stored(message, lock, for_java=self.peer.is_java))
+                    payloads.append(encode_message(message, lock, for_java=self.peer.is_java))
                     await pace.keep()
                 if sum(map(len, payloads)) > MOST_RECEIVED_BYTES:
                     raise AmqpError(
@@ -368,7 +368,7 @@ class ManagementNode(RequestNode):
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")
-        context, entity = self.peer.gateway.context, await self.peer.gateway.entity_with_messages(self._path)
+        context, entity = self.peer.namespace.context, await self.peer.namespace.entity_with_messages(self._path)
         deleted = await context.deletion.delete(entity, count, before, self._session_to_delete(entity, request, body))
         return (200, {"message-count": Int(deleted)}) if deleted else (NO_CONTENT, None)
 
@@ -402,7 +402,7 @@ class ManagementNode(RequestNode):
 
     async def _sender(self) -> ServiceBusSender:
         if self._own_sender is None:
-            self._own_sender = self.peer.gateway.sender(self._path)
+            self._own_sender = self.peer.namespace.sender(self._path)
             await self._own_sender.__aenter__()
         return self._own_sender
 
@@ -416,7 +416,7 @@ class ManagementNode(RequestNode):
             payload = entry.get("message") if isinstance(entry, Mapping) else None
             if not isinstance(payload, bytes):
                 raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
-            outgoing += incoming(payload, 0, self.peer.gateway.context.descriptions.written_format)
+            outgoing += decode_transfer(payload, 0, self.peer.namespace.context.descriptions.written_format)
             await pace.keep()
         if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
             raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
@@ -444,13 +444,13 @@ class ManagementNode(RequestNode):
         except Exception as error:
             if not numbers:
                 raise
-            problem = told(error, self._path)
+            problem = to_amqp_error(error, self._path)
             raise AmqpError(
                 problem.condition,
                 f"the first {len(numbers)} of {len(outgoing)} messages are scheduled, and come; of those after them: "
                 f"{problem.description}",
             ) from error
-        if (await self.peer.gateway.entity(self._path)).generation != entity.generation:
+        if (await self.peer.namespace.entity(self._path)).generation != entity.generation:
             raise AmqpError(
                 c.NOT_FOUND,
                 f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
@@ -481,10 +481,10 @@ class ManagementNode(RequestNode):
         if isinstance(after, datetime) and after.year < ALL_FROM_YEAR:
             updated = after if after.tzinfo else after.replace(tzinfo=timezone.utc)
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
-        if not self._path.is_dead_letter and not (await self.peer.gateway.entity(self._path)).has_sessions:
+        if not self._path.is_dead_letter and not (await self.peer.namespace.entity(self._path)).has_sessions:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        async with self.peer.gateway.listing.turn(self.peer):
-            names = [name async for name in self.peer.gateway.sessions(self._path, updated)][skip : skip + top]
+        async with self.peer.commons.listing.turn(self.peer):
+            names = [name async for name in self.peer.namespace.sessions(self._path, updated)][skip : skip + top]
         if not names:
             return NO_CONTENT, None
         return 200, {"skip": Int(skip + len(names)), "sessions-ids": Array(names)}
@@ -500,21 +500,21 @@ class ManagementNode(RequestNode):
     async def _add_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
         filter_, action = filter_of(body.get("rule-description"))
-        await self.peer.gateway.administration.create_rule(
+        await self.peer.namespace.administration.create_rule(
             *self._subscription(), _text(body, "rule-name"), filter=filter_, action=action
         )
         return 200, None
 
     async def _remove_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        await self.peer.gateway.administration.delete_rule(*self._subscription(), _text(body, "rule-name"))
+        await self.peer.namespace.administration.delete_rule(*self._subscription(), _text(body, "rule-name"))
         return 200, None
 
     async def _rules(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
-        listed = self.peer.gateway.administration.list_rules(*self._subscription())
-        async with self.peer.gateway.listing.turn(self.peer):
+        listed = self.peer.namespace.administration.list_rules(*self._subscription())
+        async with self.peer.commons.listing.turn(self.peer):
             rules = [rule async for rule in listed][skip : skip + top]
         if not rules:
             return NO_CONTENT, None

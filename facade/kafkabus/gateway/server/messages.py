@@ -27,16 +27,6 @@ from kafkabus._core.raw_message import (
     text_of,
 )
 from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
-from kafkabus_mapping.amqp.carrying import (
-    LARGEST_UINT,
-    amqp_value,
-    annotation_key,
-    field_value,
-    nearest_field,
-    nearest_key,
-    nearest_symbol,
-    nearest_value,
-)
 from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,
@@ -62,6 +52,16 @@ from kafkabus_mapping.amqp.types import (
     UInt,
     ULong,
     encode,
+)
+from kafkabus_mapping.amqp_values import (
+    LARGEST_UINT,
+    amqp_value,
+    annotation_key,
+    field_value,
+    nearest_field,
+    nearest_key,
+    nearest_symbol,
+    nearest_value,
 )
 from kafkabus_mapping.codec import (
     MAX_IDENTIFIER,
@@ -107,7 +107,7 @@ def to_ticks(moment: datetime) -> int:
     return _TICK_EPOCH + to_milliseconds(moment) * 10_000
 
 
-def incoming(payload: bytes, message_format: int, written_format: int) -> Iterator[Outgoing]:
+def decode_transfer(payload: bytes, message_format: int, written_format: int) -> Iterator[Outgoing]:
     """Yield the messages of a transfer, as they are stored.
 
     Args:
@@ -134,10 +134,10 @@ def incoming(payload: bytes, message_format: int, written_format: int) -> Iterat
 
 def _sized(message: bytes, written_format: int) -> Outgoing:
     """Return a message as it is stored; it counts with its size in AMQP, by which clients fill their batches."""
-    return outgoing(decode_sections(message, MOST_VALUES), written_format)._replace(size=len(message))
+    return decode_message(decode_sections(message, MOST_VALUES), written_format)._replace(size=len(message))
 
 
-def outgoing(sections: Sections, written_format: int = LATEST) -> Outgoing:
+def decode_message(sections: Sections, written_format: int = LATEST) -> Outgoing:
     """Return a message as it is stored.
 
     Args:
@@ -335,13 +335,15 @@ class ShownLock(Enum):
     OF_REQUEST = "of a request"
 
 
-def stored(message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE, *, for_java: bool = False) -> bytes:
+def encode_message(
+    message: ServiceBusReceivedMessage, lock: ShownLock = ShownLock.NONE, *, for_java: bool = False
+) -> bytes:
     """Return a message as receivers get it; this never fails.
 
     It has the time to live that is in force: its own, or its entity's default if that is shorter.
 
     A record of a plain Kafka producer, or of an earlier version, may hold values that AMQP cannot carry. The nearest values
-    that it can carry stand for them; see ``kafkabus_mapping.amqp.carrying``.
+    that it can carry stand for them; see ``kafkabus_mapping.amqp_values``.
 
     Args:
         message: The message.

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from fcntl import ioctl
 from socket import SO_SNDBUF, SOL_SOCKET
 from termios import TIOCOUTQ
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import Any, Protocol, cast
 
 from typing_extensions import override
 
@@ -42,15 +42,14 @@ from kafkabus.gateway.amqp.events import (
 )
 from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.claims import Claims
-from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.commons import Commons
+from kafkabus.gateway.server.connection_claims import Claims
+from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.index import Index
 from kafkabus.gateway.server.logins import PLAIN, log_in, offered
+from kafkabus.gateway.server.namespace import ServedNamespace
 from kafkabus.gateway.server.transactions import Transactions
 from kafkabus.gateway.server.undelivered import OnTheWay
-
-if TYPE_CHECKING:
-    from kafkabus.gateway.server.gateway import Gateway
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
@@ -125,14 +124,41 @@ class Node(Protocol):
         """Let go of everything: the link is gone."""
 
 
+class NodeFactory(Protocol):
+    """Creates the nodes of links by their addresses."""
+
+    def create_node(self, peer: Peer, link: Link) -> Node:
+        """Return a node for a link that a client attaches.
+
+        Raises:
+            AmqpError: There is none, or the client may not use it.
+        """
+        ...
+
+    def check_claims(self, peer: Peer, link: Link) -> object:
+        """Check that the client may use a link now.
+
+        Raises:
+            AmqpError: It may not.
+        """
+        ...
+
+    def entity_of(self, link: Link) -> str:
+        """Return the entity that a link is about, for errors."""
+        ...
+
+
 class Peer(asyncio.BufferedProtocol):
     """A client.
 
     Args:
-        gateway: The gateway.
+        commons: The resources that all clients share.
+        namespace: The namespace.
+        node_factory: Creates the nodes of the client's links.
 
     Attributes:
-        gateway: The gateway.
+        commons: The resources that all clients share.
+        namespace: The namespace.
         engine: Speaks AMQP.
         can_write: Set while the client takes what is sent to it.
         name: The client's address and port, for logs.
@@ -155,10 +181,13 @@ class Peer(asyncio.BufferedProtocol):
         claiming: How many of its links claim messages, or wait for some.
     """
 
-    def __init__(self, gateway: Gateway) -> None:
-        self.gateway = gateway
+    def __init__(self, commons: Commons[Peer], namespace: ServedNamespace, node_factory: NodeFactory) -> None:
+        self.commons = commons
+        self.namespace = namespace
+        self._node_factory = node_factory
+        settings = commons.settings
         self.engine = Connection(
-            f"kafkabus-{uuid.uuid4().hex}", gateway.settings.limits, offered(gateway.settings.policies), self._log_in
+            f"kafkabus-{uuid.uuid4().hex}", settings.limits, offered(settings.policies), self._log_in
         )
         self.can_write = asyncio.Event()
         self.can_write.set()
@@ -167,9 +196,9 @@ class Peer(asyncio.BufferedProtocol):
         self.replies: Index[Any] = Index()
         self.requesting = asyncio.Lock()
         self.scheduling = asyncio.Lock()
-        self.claims = Claims(gateway.settings.policies, self._check_claims)
+        self.claims = Claims(settings.policies, self._check_claims)
         self.transactions = Transactions(
-            gateway.client.transaction, gateway.settings.transactions, gateway.transaction_room, self.start
+            namespace.client.transaction, settings.transactions, commons.transaction_room, self.start
         )
         self._transport: asyncio.Transport | None = None
         self._loop = asyncio.get_running_loop()
@@ -224,26 +253,26 @@ class Peer(asyncio.BufferedProtocol):
         self.address = str(address[0] if isinstance(address, tuple) else address)
         self.name = f"{self.address}:{address[1]}" if isinstance(address, tuple) else self.address
         self.network = network_of(address)
-        if not self.gateway.joined(self):
-            LOGGER.warning("connection_refused peer=%s connections=%d", self.name, len(self.gateway.peers))
+        if not self.commons.add(self):
+            LOGGER.warning("connection_refused peer=%s connections=%d", self.name, len(self.commons.clients))
             self._transport.abort()
             return
         self._alarm = self._loop.call_later(OPENED_WITHIN, self._check_opened)
-        if self.gateway.settings.policies is not None:
+        if self.commons.settings.policies is not None:
             self._right = self._loop.call_later(RIGHT_WITHIN, self._check_right)
 
     @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.gateway.incoming
+        return self.commons.incoming
 
     @override
     def buffer_updated(self, nbytes: int) -> None:
         self._heard = self._loop.time()
-        self._receive(self.gateway.incoming[:nbytes])
+        self._receive(self.commons.incoming[:nbytes])
 
     def _receive(self, data: bytes | memoryview) -> None:
         self.engine.feed(data)
-        self.gateway.turns.begin(self)
+        self.commons.turns.begin(self)
 
     def step(self) -> bool:
         """Do what the client's next frame asks for; return whether there was one."""
@@ -252,7 +281,7 @@ class Peer(asyncio.BufferedProtocol):
             for event in events or ():
                 self._handle(event)
         except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
-            self.engine.close(told(error))
+            self.engine.close(to_amqp_error(error))
             return True
         return events is not None
 
@@ -333,7 +362,7 @@ class Peer(asyncio.BufferedProtocol):
         for timer in (self._alarm, self._cut_off, self._unread, self._right, self._way_look):
             if timer is not None:
                 timer.cancel()
-        self.gateway.forget(self)
+        self.commons.release(self)
         # Tasks that wait for room find the engine closed.
         self.can_write.set()
         self.is_lost = True
@@ -353,7 +382,7 @@ class Peer(asyncio.BufferedProtocol):
         self.engine.lose()
         unsent = [one for link in self.nodes for one in link.unsent]
         for deleted in (*self._on_the_way.take(), *self.engine.take_sent(), *unsent):
-            self.gateway.undelivered.put(deleted)
+            self.commons.undelivered.put(deleted)
         self.start(self._let_go())
 
     def flush(self) -> None:
@@ -366,7 +395,7 @@ class Peer(asyncio.BufferedProtocol):
             self._look_at_way()
         else:
             for deleted in sent:
-                self.gateway.undelivered.put(deleted)
+                self.commons.undelivered.put(deleted)
         self._note_kept()
         if self.engine.is_closing:
             self._close_socket(at_once=self.engine.is_closed)
@@ -421,9 +450,9 @@ class Peer(asyncio.BufferedProtocol):
     def hold(self, size: int) -> None:
         """Count bytes of the client that wait to be stored; as long as there are too many, no more are read."""
         self.held_bytes += size
-        self.gateway.held_bytes += size
-        settings = self.gateway.settings
-        is_scarce = self.gateway.held_bytes > settings.all_held_bytes
+        self.commons.held_bytes += size
+        settings = self.commons.settings
+        is_scarce = self.commons.held_bytes > settings.all_held_bytes
         most = min(settings.held_bytes, SCARCE_BYTES) if is_scarce else settings.held_bytes
         if self.held_bytes > most:
             self._pause("held")
@@ -457,9 +486,9 @@ class Peer(asyncio.BufferedProtocol):
         transport = self._transport
         if self._is_cut or transport is None or transport.is_closing() or self.engine.is_closing:
             # Nothing more is done to a client that is going, for others.
-            self.gateway.budget.note(self, 0)
+            self.commons.budget.note(self, 0)
         else:
-            self.gateway.budget.note(self, self.engine.kept_bytes + self.answer_bytes, self._shared_bytes(transport))
+            self.commons.budget.note(self, self.engine.kept_bytes + self.answer_bytes, self._shared_bytes(transport))
 
     def _shared_bytes(self, transport: asyncio.Transport) -> int:
         """Return what counts in total alone; see ``Budget.note``."""
@@ -520,7 +549,7 @@ class Peer(asyncio.BufferedProtocol):
     def noted_claim(self) -> None:
         """Note that the client has put a claim."""
         if self.claims.has_any:
-            self.gateway.strangers.discard(self)
+            self.commons.strangers.discard(self)
 
     @property
     def room(self) -> int:
@@ -582,7 +611,7 @@ class Peer(asyncio.BufferedProtocol):
     def carry(self, size: int) -> None:
         """Count bytes of messages that were claimed for the client; negative: that were sent, or given back."""
         self.carried_bytes += size
-        self.gateway.carried_bytes += size
+        self.commons.carried_bytes += size
         if self.carried_bytes > CARRIED_BYTES // 2:
             self._carries_little.clear()
         else:
@@ -592,8 +621,8 @@ class Peer(asyncio.BufferedProtocol):
     @property
     def carries_too_much(self) -> bool:
         """Whether more messages wait for the client, or for all, than may wait for clients that do not read."""
-        most = CARRIED_SHARE * self.gateway.settings.kept_bytes
-        return self.carried_bytes > CARRIED_BYTES or self.gateway.carried_bytes > most
+        most = CARRIED_SHARE * self.commons.settings.kept_bytes
+        return self.carried_bytes > CARRIED_BYTES or self.commons.carried_bytes > most
 
     async def until_room(self, size: int) -> None:
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""
@@ -688,13 +717,13 @@ class Peer(asyncio.BufferedProtocol):
         )
 
     def _log_in(self, mechanism: str, response: bytes) -> None:
-        policies = self.gateway.settings.policies
+        policies = self.commons.settings.policies
         if policies is not None and mechanism == PLAIN:
             log_in(self.claims, policies, response, self.address)
             self.noted_claim()
 
     def _closed(self, event: Closed) -> None:
-        self.gateway.tally.broken += event.error is not None
+        self.commons.tally.broken += event.error is not None
         error = event.error or event.by_peer
         if error is not None:
             LOGGER.warning("connection_closed peer=%s error=%s", self.name, shown_error(error))
@@ -708,10 +737,10 @@ class Peer(asyncio.BufferedProtocol):
     async def _open(self, link: Link) -> None:
         node: Node | None = None
         try:
-            node = self.gateway.node_of(self, link)
+            node = self._node_factory.create_node(self, link)
             await node.open()
         except Exception as error:  # noqa: BLE001 - the client is told
-            problem = told(error, self.gateway.entity_of(link))
+            problem = to_amqp_error(error, self._node_factory.entity_of(link))
             name = shown_name(link.attach.name)
             LOGGER.info("link_refused peer=%s link=%s error=%s", self.name, name, shown_error(problem))
             if (task := self._opening.pop(link, None)) is not None:
@@ -746,7 +775,7 @@ class Peer(asyncio.BufferedProtocol):
     def _detached(self, link: Link) -> None:
         self.transactions.fail(link.cut_off, _INCOMPLETE)
         for deleted in link.unsent:
-            self.gateway.undelivered.put(deleted)
+            self.commons.undelivered.put(deleted)
         link.unsent.clear()
         self._end_node(link)
 
@@ -784,7 +813,7 @@ class Peer(asyncio.BufferedProtocol):
         """Return whether a claim allows a link; detach it if none does."""
         try:
             if node.needs_claims:
-                self.gateway.check_claims(self, link)
+                self._node_factory.check_claims(self, link)
         except AmqpError as error:
             self.detach(link, error)
             return False
@@ -837,7 +866,7 @@ class Peer(asyncio.BufferedProtocol):
                 # The messages that they delete may be kept for others.
                 await asyncio.wait(self._work)
         finally:
-            self.gateway.left(self)
+            self.commons.remove(self)
             self.engine.forget()
             self._gone.set()
 

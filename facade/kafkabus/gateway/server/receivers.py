@@ -47,9 +47,9 @@ from kafkabus.gateway.amqp.performatives import (
     fields_of,
 )
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.errors import told
+from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import discard_body
-from kafkabus.gateway.server.messages import ShownLock, stored, to_ticks
+from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
@@ -200,7 +200,7 @@ class ReceiverNode(BaseNode):
             await self._open_receiver(asked.session_id, wait)
         session = self.session
         if self._takes:
-            self.peer.gateway.undelivered.watch(self._place, self._session_id, self._undelivered_came)
+            self.peer.commons.undelivered.watch(self._place, self._session_id, self._undelivered_came)
         until = None if session is None else session.locked_until_utc
         self.link.accept(
             source=asked.granted(None if session is None else session.session_id),
@@ -208,7 +208,7 @@ class ReceiverNode(BaseNode):
             max_message_size=self.peer.engine.limits.message_bytes,
         )
         if session is not None:
-            self.peer.gateway.session_holders[self._place, session.session_id or ""] = self.link, self._given_up_now
+            self.peer.commons.session_holders[self._place, session.session_id or ""] = self.link, self._given_up_now
             self._watch = self.peer.start(self._watch_session(session))
         self._pump = self.peer.start(self._run())
 
@@ -230,7 +230,7 @@ class ReceiverNode(BaseNode):
     async def _enter(self, session_id: str | None, wait: float) -> None:
         if self._receiver is not None:
             await self._receiver.close()
-        self._receiver = receiver = self.peer.gateway.receiver(
+        self._receiver = receiver = self.peer.namespace.receiver(
             self.path, in_session=self._asked.in_session, session_id=session_id, wait=wait
         )
         await receiver.__aenter__()
@@ -240,7 +240,7 @@ class ReceiverNode(BaseNode):
 
         Its client was answered before, and may ask for the session again at once.
         """
-        link, given_up = self.peer.gateway.session_holders.get((self._place, session_id or ""), (None, None))
+        link, given_up = self.peer.commons.session_holders.get((self._place, session_id or ""), (None, None))
         if link is None or given_up is None or link.is_attached:
             return False
         waiting = asyncio.ensure_future(given_up.wait())
@@ -255,7 +255,7 @@ class ReceiverNode(BaseNode):
 
         No ledger knows of such messages any more, so that it does not offer their session.
         """
-        kept, loop, came = self.peer.gateway.undelivered, asyncio.get_running_loop(), asyncio.Event()
+        kept, loop, came = self.peer.commons.undelivered, asyncio.get_running_loop(), asyncio.Event()
         until, untried = loop.time() + wait, set(kept.sessions(self._place))
         kept.watch(self._place, None, came.set)
         try:
@@ -296,7 +296,7 @@ class ReceiverNode(BaseNode):
         if self._takes:
             await asyncio.sleep(TAKING_SLACK)
         if self.link.is_attached:
-            self.peer.detach(self.link, told(session._lost(), self.path))
+            self.peer.detach(self.link, to_amqp_error(session._lost(), self.path))
 
     async def _checked_entity(self, in_session: bool) -> Entity:
         """Return the entity; check that the client asks for a session where there are sessions, and only there.
@@ -305,7 +305,7 @@ class ReceiverNode(BaseNode):
             MessagingEntityNotFoundError: There is no such entity.
             AmqpError: It does not, or the entity is a topic.
         """
-        entity = await self.peer.gateway.entity_with_messages(self.path)
+        entity = await self.peer.namespace.entity_with_messages(self.path)
         if entity.has_sessions and not in_session:
             raise AmqpError(
                 NOT_ALLOWED, f"{self.path} requires sessions: receive from a session, or the next available one"
@@ -351,7 +351,7 @@ class ReceiverNode(BaseNode):
         except Exception as error:  # noqa: BLE001 - the client is told
             if self._takes and isinstance(error, SessionLockLostError):
                 return  # The watch detaches the link, a little later.
-            problem = await self.peer.gateway.told(error, self.path)
+            problem = await self.peer.namespace.to_link_error(error, self.path)
             if link.is_attached:
                 self.peer.detach(link, problem)
 
@@ -367,7 +367,7 @@ class ReceiverNode(BaseNode):
     @property
     def _has_room(self) -> bool:
         peer, session = self.peer, self.link.session
-        if peer.is_ending or peer.is_lost or self.link.unsettled >= peer.gateway.settings.unsettled:
+        if peer.is_ending or peer.is_lost or self.link.unsettled >= peer.commons.settings.unsettled:
             return False
         return session.room >= self._needed_frames if self._takes else session.waiting < MOST_FRAMES_WAITING
 
@@ -431,7 +431,7 @@ class ReceiverNode(BaseNode):
                     continue
                 message = messages[sent]
                 peer.carry(-carried.popleft())
-                payload = stored(message, ShownLock.OF_LINK, for_java=peer.is_java)
+                payload = encode_message(message, ShownLock.OF_LINK, for_java=peer.is_java)
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
                 sent, size = sent + 1, size + len(payload)
                 peer.note_sent(len(payload))
@@ -479,7 +479,7 @@ class ReceiverNode(BaseNode):
 
     def _send_undelivered(self) -> bool:
         """Send messages that were completed for clients that did not get them; return whether none is left, or no credit."""
-        link, kept = self.link, self.peer.gateway.undelivered
+        link, kept = self.link, self.peer.commons.undelivered
         place = self._place, self._session_id
         while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
             needed = self._frames_for(payload)
@@ -502,7 +502,7 @@ class ReceiverNode(BaseNode):
         room, frames = self.peer.room, session.room
         self._needed, self._needed_frames = 0, 1
         while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
-            payload = stored(left[0], for_java=self.peer.is_java)
+            payload = encode_message(left[0], for_java=self.peer.is_java)
             needed = self._frames_for(payload)
             frames -= needed
             room -= len(payload)
@@ -534,7 +534,7 @@ class ReceiverNode(BaseNode):
                         deleted = Deleted(self._place, self._session_id, [payload])
                         self.link.send(self._next_tag(), payload, settled=True, content=deleted)
                 else:
-                    self.peer.gateway.undelivered.put(Deleted(self._place, self._session_id, payloads))
+                    self.peer.commons.undelivered.put(Deleted(self._place, self._session_id, payloads))
 
     @contextmanager
     def _reserving(self, payloads: Sequence[bytes]) -> Generator[None]:
@@ -594,9 +594,9 @@ class ReceiverNode(BaseNode):
             if messages:
                 await self._do(messages, group)
         except (MessageLockLostError, SessionLockLostError) as problem:
-            error = told(problem)
+            error = to_amqp_error(problem)
         except Exception as problem:  # noqa: BLE001 - the client is told
-            error = told(problem, self.path)
+            error = to_amqp_error(problem, self.path)
         if group.parts and group.settled:
             await group.parts[0].give_back(messages, self._abandon)
         for part in group.parts:
@@ -605,7 +605,7 @@ class ReceiverNode(BaseNode):
 
     async def _abandon(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Make messages available again that the client settled in a transaction that was rolled back."""
-        gateway, held = self.peer.gateway, [one for one in messages if not one._settled]
+        namespace, held = self.peer.namespace, [one for one in messages if not one._settled]
         if self.session is not None and not self.link.is_attached:
             # The messages of a session went back with its lock.
             return
@@ -613,11 +613,11 @@ class ReceiverNode(BaseNode):
             # A copy has nothing of the changes that the transaction would have made.
             some = [discard_body(one) for one in held[at : at + ABANDONED_AT_ONCE]]
             try:
-                entity = await gateway.entity(self.path)
+                entity = await namespace.entity(self.path)
                 async with (
-                    gateway.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
+                    namespace.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
                 ):
-                    await Settlement(Verb.ABANDON).apply(gateway.context, entity, receiver, some, None)
+                    await Settlement(Verb.ABANDON).apply(namespace.context, entity, receiver, some, None)
             except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
                 LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(some), error)
 
@@ -657,16 +657,16 @@ class ReceiverNode(BaseNode):
         settlement = settlement_of(group.state)
         if settlement is None or self._takes:
             return
-        gateway = self.peer.gateway
-        entity = await gateway.entity(self.path)
+        namespace = self.peer.namespace
+        entity = await namespace.entity(self.path)
         part = group.parts[0] if group.parts else None
-        await settlement.apply(gateway.context, entity, self.receiver, messages, part)
+        await settlement.apply(namespace.context, entity, self.receiver, messages, part)
 
     async def close(self) -> None:
         """End the link: a session is given up; other messages stay locked as long as their locks last."""
         if self._settler is not None:
             await asyncio.wait([self._settler])
-        undelivered, session_id = self.peer.gateway.undelivered, self._session_id
+        undelivered, session_id = self.peer.commons.undelivered, self._session_id
         if self._takes:
             # Before the pump ends: messages that it deleted and does not send are for other clients.
             undelivered.unwatch(self._place, session_id, self._undelivered_came)
@@ -677,7 +677,7 @@ class ReceiverNode(BaseNode):
         if self._receiver is not None:
             await self._receiver.close()
         self._given_up_now.set()
-        holders, held = self.peer.gateway.session_holders, (self._place, session_id or "")
+        holders, held = self.peer.commons.session_holders, (self._place, session_id or "")
         if held in holders and holders[held][0] is self.link:
             del holders[held]
         undelivered.tell_of_session(self._place, session_id)

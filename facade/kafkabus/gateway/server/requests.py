@@ -20,8 +20,8 @@ from kafkabus.gateway.server.messages import LARGE, MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus.gateway.server.undelivered import Deleted
-from kafkabus_mapping.amqp.carrying import nearest_value
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
+from kafkabus_mapping.amqp_values import nearest_value
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
@@ -110,7 +110,7 @@ class ReplyNode(BaseNode):
         """
         peer = self.peer
         if deleted is not None and (self._is_closed or not self.link.is_attached):
-            peer.gateway.undelivered.put(deleted)
+            peer.commons.undelivered.put(deleted)
             return
         waiting = peer.answer_bytes + peer.engine.waiting_bytes
         # One is kept whatever its size is.
@@ -148,7 +148,7 @@ class ReplyNode(BaseNode):
         for payload, deleted in self._waiting:
             self.peer.answer_bytes -= len(payload)
             if deleted is not None:
-                self.peer.gateway.undelivered.put(deleted)
+                self.peer.commons.undelivered.put(deleted)
         self._waiting.clear()
 
 
@@ -191,7 +191,7 @@ class RequestNode(BaseNode):
         error: AmqpError | None = AmqpError(CONNECTION_FORCED, "the request was given up, as its connection is lost")
         try:
             large = delivery.size > LARGE
-            async with self.peer.gateway.parsing.turn(self.peer) if large else self.peer.requesting:
+            async with self.peer.commons.parsing.turn(self.peer) if large else self.peer.requesting:
                 request = self._request(delivery, part)
                 await self._pace.keep()
         except AmqpError as problem:

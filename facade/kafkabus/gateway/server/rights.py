@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kafkabus.gateway.claims import Right
+from kafkabus.gateway.sas_tokens import Right
 
 SENDING: Final = (Right.SEND,)
 """The right of links on which a client sends messages."""

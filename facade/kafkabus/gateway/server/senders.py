@@ -29,8 +29,8 @@ from kafkabus.gateway.amqp.conditions import (
 from kafkabus.gateway.amqp.events import IncomingDelivery
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, error_of, fields_of
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.errors import told
-from kafkabus.gateway.server.messages import LARGE, incoming
+from kafkabus.gateway.server.errors import to_amqp_error
+from kafkabus.gateway.server.messages import LARGE, decode_transfer
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
 from kafkabus_mapping.amqp.types import Symbol, ULong
@@ -103,7 +103,7 @@ class SenderNode(BaseNode):
             ServiceBusError: There is none.
             AmqpError: Nothing can be sent there.
         """
-        self._sender = self.peer.gateway.sender(self._path)
+        self._sender = self.peer.namespace.sender(self._path)
         if SEND_VIA in fields_of(self.link.attach.properties):
             raise AmqpError(
                 NOT_IMPLEMENTED,
@@ -111,13 +111,13 @@ class SenderNode(BaseNode):
                 "transaction spans all entities of the namespace",
             )
         await self._sender.__aenter__()
-        self._most = await self.peer.gateway.max_message_bytes(self._path)
+        self._most = await self.peer.namespace.max_message_bytes(self._path)
         self.link.accept(max_message_size=self._most, properties={BATCH_LIMIT: ULong(self._most)})
         self.link.give_credit(self._credit)
 
     @property
     def _credit(self) -> int:
-        return self.peer.gateway.settings.credit
+        return self.peer.commons.settings.credit
 
     def delivered(self, delivery: IncomingDelivery) -> None:
         """Have a message, or a batch of messages, stored."""
@@ -195,9 +195,9 @@ class SenderNode(BaseNode):
             )
         messages: list[Outgoing] = []
         large = delivery.size > LARGE
-        async with self.peer.gateway.parsing.turn(self.peer) if large else nullcontext(pace) as turn:
-            written = self.peer.gateway.context.descriptions.written_format
-            for message in incoming(delivery.payload, delivery.message_format, written):
+        async with self.peer.commons.parsing.turn(self.peer) if large else nullcontext(pace) as turn:
+            written = self.peer.namespace.context.descriptions.written_format
+            for message in decode_transfer(delivery.payload, delivery.message_format, written):
                 messages.append(message)
                 await turn.keep()
         return messages
@@ -214,12 +214,12 @@ class SenderNode(BaseNode):
         part = arrivals[0].part
         try:
             many = len(batch) > STORED_AT_ONCE and part is None
-            async with self.peer.gateway.storing.turn(self.peer) if many else nullcontext():
+            async with self.peer.commons.storing.turn(self.peer) if many else nullcontext():
                 transaction = None if part is None else part.transaction
                 await self._open_sender.send_messages(batch, transaction=transaction)
         except Exception as error:  # noqa: BLE001 - the client is told
             unstored = error._unstored if isinstance(error, ServiceBusError) else None
-            return _Refused(told(error, self._path), not isinstance(error, NOTHING_STORED), unstored)
+            return _Refused(to_amqp_error(error, self._path), not isinstance(error, NOTHING_STORED), unstored)
         return None
 
     def _answer(self, arrivals: Sequence[_Arrival], error: AmqpError | None) -> None:

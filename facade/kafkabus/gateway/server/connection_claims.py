@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kafkabus.gateway.amqp.conditions import UNAUTHORIZED_ACCESS, AmqpError
-from kafkabus.gateway.claims import Claim, Policies, Right, UnauthorizedError, claim_of
+from kafkabus.gateway.sas_tokens import Claim, Policies, Right, UnauthorizedError, claim_of
 from kafkabus.gateway.scopes import ScopeError, covers, scope_of_audience, scope_of_path
 
 MOST_CLAIMS: Final = 10_000
