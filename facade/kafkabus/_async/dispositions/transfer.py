@@ -338,7 +338,7 @@ class Transfers:
             return
         there = EntityLog(destination, source.partition if partition is None else partition)
         if topic_id not in {None, destination.topic_id}:
-            await self._finish_to_replaced(source, there, orphans, began)
+            await self._finish_to_replaced(source, there, orphans)
             return
         ends = await self.search(source, there, orphans)
         try:
@@ -348,9 +348,7 @@ class Transfers:
         finally:
             await self.end(source, there, ends)
 
-    async def _finish_to_replaced(
-        self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan], began: float
-    ) -> None:
+    async def _finish_to_replaced(self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan]) -> None:
         """Have messages wait again whose destination was deleted, unless another one of its name holds their copies.
 
         Clients use a description for some seconds, and Kafka's producers know topics by name: the owner may have stored copies
@@ -364,7 +362,8 @@ class Transfers:
             await self.end(source, destination, ends)
         waiting = [orphan for orphan in orphans if orphan.offset not in ends]
         if waiting:
-            await self._retreat(source, waiting, began)
+            # The search may have taken long; a transfer that begins after another client's retreat has another intent.
+            await self._retreat(source, waiting, time.monotonic())
 
     async def _entity_of(self, source: EntityLog, text: str | None) -> Entity | None:
         """Return the entity that now has the name of the one that a transfer goes to; None if there is none."""

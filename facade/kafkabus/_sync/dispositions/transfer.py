@@ -339,7 +339,7 @@ class Transfers:
             return
         there = EntityLog(destination, source.partition if partition is None else partition)
         if topic_id not in {None, destination.topic_id}:
-            self._finish_to_replaced(source, there, orphans, began)
+            self._finish_to_replaced(source, there, orphans)
             return
         ends = self.search(source, there, orphans)
         try:
@@ -349,9 +349,7 @@ class Transfers:
         finally:
             self.end(source, there, ends)
 
-    def _finish_to_replaced(
-        self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan], began: float
-    ) -> None:
+    def _finish_to_replaced(self, source: EntityLog, destination: EntityLog, orphans: Sequence[Orphan]) -> None:
         """Have messages wait again whose destination was deleted, unless another one of its name holds their copies.
 
         Clients use a description for some seconds, and Kafka's producers know topics by name: the owner may have stored copies
@@ -365,7 +363,8 @@ class Transfers:
             self.end(source, destination, ends)
         waiting = [orphan for orphan in orphans if orphan.offset not in ends]
         if waiting:
-            self._retreat(source, waiting, began)
+            # The search may have taken long; a transfer that begins after another client's retreat has another intent.
+            self._retreat(source, waiting, time.monotonic())
 
     def _entity_of(self, source: EntityLog, text: str | None) -> Entity | None:
         """Return the entity that now has the name of the one that a transfer goes to; None if there is none."""
