@@ -8,14 +8,15 @@ from typing import Any
 from unittest.mock import patch
 from uuid import UUID
 
+import pytest
+
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiver
 from kafkabus._sync.dispositions.transaction_commit import TransactionCommit
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
-from kafkabus.upkeep import checkpoint_writer, trimmer
 from tests.contract.receiving import take
 from tests.golden import requests
-from tests.upkeep import tend
+from tests.upkeep import hasten, tend
 
 PARTITIONS = 2
 DUE_IN = timedelta(minutes=2)
@@ -168,10 +169,8 @@ def _keep_apart(client: ServiceBusClient, connection_string: str) -> dict[str, i
         kept, *gone = take(receiver, 1 + GONE)
         receiver.defer_message(kept)
         receiver.complete_messages(gone)
-    with (
-        patch.object(checkpoint_writer, "CHECKPOINT_EVERY", 0.0),
-        patch.object(trimmer, "TRIM_EVERY", 0.0),
-    ):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        hasten(monkeypatch)
         tend(connection_string, "apart")
     assert kept.sequence_number is not None
     return {"kept": kept.sequence_number}

@@ -49,7 +49,7 @@ class ClientContext:
         retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
 
     Attributes:
-        connections: The connections to Kafka and Redis; ``pool``, ``topics`` and ``ledger_client`` are theirs.
+        connections: The connections to Kafka and Redis; ``topics`` and ``ledger_client`` are theirs.
         descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
         registry: The clients of the namespace, which report now and then.
         catalog: The entities, by their names.
@@ -81,7 +81,6 @@ class ClientContext:
     def _open(self) -> None:
         self.connections = connections = Connections(self.settings, retry_for=self._retry_for, rebuild=self._rebuild)
         self.client_id = connections.client_id
-        self.pool = connections.pool
         self.ledger_client = connections.ledger_client
         self.topics = connections.topics
         self.descriptions = descriptions = EntityDescriptions(

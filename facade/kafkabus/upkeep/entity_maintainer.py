@@ -235,8 +235,7 @@ class EntityMaintainer:
             if claim.granted.redeliverable and entity.expires:
                 await self._dead_letter_exceeded(entity, partition)
         if entity.expires:
-            states = [None if look is None else look.state for look in looks]
-            await self._expiry.expire(entity, states, known, claims, self._began)
+            await self._expiry.expire(entity, looks, known, claims, self._began)
 
     async def _dead_letter_exceeded(self, entity: Entity, partition: int) -> None:
         """Dead-letter messages that were delivered too often, and whose last receiver let its lock expire."""

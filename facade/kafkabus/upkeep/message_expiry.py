@@ -9,7 +9,7 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import runs_of
 from kafkabus._core.record import Record, is_expired, without
-from kafkabus._ledger.operations import Claim, LedgerState, Peek, Purge, Seen, Seize, new_lease
+from kafkabus._ledger.operations import Claim, Look, Peek, Purge, Seen, Seize, new_lease
 from kafkabus._ledger.ranges import Range
 from kafkabus.upkeep.deadline import RETRY_AFTER, Deadline
 from kafkabus.upkeep.expiry_index import Expiries
@@ -43,7 +43,7 @@ class MessageExpiry:
     async def expire(
         self,
         entity: Entity,
-        states: Sequence[LedgerState | None],
+        looks: Sequence[Look | None],
         ends: Mapping[int, int],
         claims: Mapping[int, Claim],
         began: float,
@@ -52,7 +52,7 @@ class MessageExpiry:
 
         Args:
             entity: The entity.
-            states: The states of its ledgers, by partition; None: Redis lost it.
+            looks: Its ledgers, by partition; None: Redis lost it.
             ends: The offset of each partition up to which messages may expire.
             claims: The answers of the partitions' ledgers, which ended expired locks.
             began: When the entity's maintenance began, on the monotonic clock.
@@ -61,7 +61,9 @@ class MessageExpiry:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
         self._began = began
-        with_ttl = {partition for partition in claims if (state := states[partition]) is None or state.has_message_ttl}
+        with_ttl = {
+            partition for partition in claims if (look := looks[partition]) is None or look.state.has_message_ttl
+        }
         if not with_ttl and entity.life_ms is None:
             return
         times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}

@@ -143,7 +143,10 @@ class Trimmer:
         moment = now - entity.description.settled_retention // timedelta(milliseconds=1)
         await self._archiver.keep_apart(entity, self._checkpoints.snapshots, moment)
         if entity.subscription_filter is not None:
-            await self._forget_duplicates(entity)
+            if entity.detects_duplicates:
+                # Its topic has trimmed the log up to there: no client asks for those any more.
+                starts = await context.topics.starts(entity.topic, range(entity.partitions))
+                await self._forget_duplicates(entity, starts)
             return
         if entity.detects_duplicates:
             oldest = min(watermark.written_at for watermark in watermarks.values())
@@ -165,9 +168,7 @@ class Trimmer:
         window = entity.window_ms + round((time.monotonic() - oldest) * 1000)
         counts_from = await context.topics.offsets_at(entity.topic, list(safe), now - window)
         safe = {partition: min(offset, counts_from[partition]) for partition, offset in safe.items()}
-        await context.ledger_client.execute(
-            *(detect_duplicates(entity, partition, 0, 0, [], log_start=offset) for partition, offset in safe.items())
-        )
+        await self._forget_duplicates(entity, safe)
         return safe
 
     async def _delete(self, entity: Entity, safe: Mapping[int, int], moment: int) -> None:
@@ -184,17 +185,11 @@ class Trimmer:
         if upto:
             LOGGER.info("trimmed entity=%s partitions=%s", entity.path, upto)
 
-    async def _forget_duplicates(self, entity: Entity) -> None:
-        """Forget duplicates in the part of a subscription's log that its topic has trimmed: no client asks for those."""
-        if entity.detects_duplicates:
-            context = self._context
-            starts = await context.topics.starts(entity.topic, range(entity.partitions))
-            await context.ledger_client.execute(
-                *(
-                    detect_duplicates(entity, partition, 0, 0, [], log_start=start)
-                    for partition, start in starts.items()
-                )
-            )
+    async def _forget_duplicates(self, entity: Entity, upto: Mapping[int, int]) -> None:
+        """Forget the duplicates below an offset of each partition."""
+        await self._context.ledger_client.execute(
+            *(detect_duplicates(entity, partition, 0, 0, [], log_start=offset) for partition, offset in upto.items())
+        )
 
     async def _settled_by_all(self, entity: Entity, own: Mapping[int, int]) -> dict[int, int]:
         """Return the offset up to which all subscriptions have settled each of a topic's logs, and need no more of it.

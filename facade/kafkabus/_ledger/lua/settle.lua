@@ -207,16 +207,24 @@ operations.complete = function(op)
   return { lost = lost }
 end
 
-operations.abandon = function(op)
+-- Takes messages out of a lease, and keeps the change of their properties; place gives each run its new home. If that
+-- is too much, nothing is done. Returns the operation's reply.
+local function take_changed(op, place)
   local texts, most = changed_properties(op.change, op.ranges)
   if not texts then
     return { lost = {}, too_much = most }
   end
   local _, lost = take(op.lease, op.ranges, function(first, last, segment)
     keep_properties(texts, first, last)
-    put_back(segment, first, last, segment.count + 1)
+    place(first, last, segment)
   end)
   return { lost = lost }
+end
+
+operations.abandon = function(op)
+  return take_changed(op, function(first, last, segment)
+    put_back(segment, first, last, segment.count + 1)
+  end)
 end
 
 operations.release = function(op)
@@ -234,15 +242,9 @@ operations.defer = function(op)
   if redis.call('ZCARD', DEFERRED) + coming > op.limit then
     return { lost = {}, full = op.limit }
   end
-  local texts, most = changed_properties(op.change, op.ranges)
-  if not texts then
-    return { lost = {}, too_much = most }
-  end
-  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
-    keep_properties(texts, first, last)
+  return take_changed(op, function(first, last, segment)
     set_aside(first, last, segment.count)
   end)
-  return { lost = lost }
 end
 
 operations.renew = function(op)

@@ -57,12 +57,7 @@ local function renote_late(offset, note)
 end
 
 operations.begin = function(op)
-  local texts, most = changed_properties(op.change, op.ranges)
-  if not texts then
-    return { lost = {}, too_much = most }
-  end
-  local _, lost = take(op.lease, op.ranges, function(first, last, segment)
-    keep_properties(texts, first, last)
+  return take_changed(op, function(first, last, segment)
     for offset = first, last do
       -- In this order, so that a client that looks for late transfers finds all that are under way.
       move_until(offset, now + op.orphan_ms)
@@ -70,7 +65,6 @@ operations.begin = function(op)
     end
     ledger.moving = ledger.moving + last - first + 1
   end)
-  return { lost = lost }
 end
 
 operations.moved = function(op)

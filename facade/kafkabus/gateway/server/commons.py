@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 
 from kafkabus._runtime.turns import FairLock, Turns
 from kafkabus.gateway.amqp.session import Link
-from kafkabus.gateway.server.budget import Budget, Strangers
+from kafkabus.gateway.server.budget import Budget, Holder, Strangers
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.transactions import SharedRoom
 from kafkabus.gateway.server.undelivered import Undelivered
@@ -36,23 +36,14 @@ class Tally:
     broken: int = 0
 
 
-class Client(Protocol):
-    """A client that is connected.
-
-    Attributes:
-        network: The network under which it counts.
-    """
-
-    network: str
+class Client(Holder, Protocol):
+    """A client that is connected."""
 
     def end_for_bytes(self) -> None:
         """Close the connection: the client makes the gateway keep too much."""
 
     def end_without_right(self) -> None:
         """Close the connection: the client has no right, and others need its place."""
-
-    async def close(self) -> None:
-        """Close the connection, and let go of everything that it had."""
 
 
 C = TypeVar("C", bound=Client)
