@@ -28,8 +28,9 @@ from kafkabus import ServiceBusReceiveMode
 from kafkabus.aio import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessageSizeExceededError
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, MESSAGE_SIZE_EXCEEDED
+from kafkabus.gateway.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from kafkabus.gateway.amqp.performatives import Accepted, Modified, Rejected
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.management import ServiceBusAdministrationClient

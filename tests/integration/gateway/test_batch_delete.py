@@ -13,6 +13,7 @@ from kafkabus._async.receiving import deletion
 from kafkabus._ledger.operations import Seize
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Modified
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
@@ -109,7 +110,7 @@ async def test_a_request_without_its_bounds_deletes_nothing(
 ) -> None:
     """The error says which one is missing or wrong."""
     await send(client, 2)
-    assert await operation(client, DELETE, body) == (400, c.ARGUMENT_ERROR)
+    assert await operation(client, DELETE, body) == (400, service_bus.ARGUMENT_ERROR)
     assert active(namespace) == 2
 
 
@@ -182,9 +183,9 @@ async def test_messages_of_a_session_are_deleted_by_its_holder(
     """The other sessions' messages stay, and those that the holder has received."""
     for session in "ABABAB":
         await send(client, 1, "s", properties={"group_id": session})
-    assert await operation(client, DELETE, asked(Int(9)), "s") == (400, c.ARGUMENT_ERROR)
+    assert await operation(client, DELETE, asked(Int(9)), "s") == (400, service_bus.ARGUMENT_ERROR)
     of_a = asked(Int(9), **{"session-id": "A"})
-    assert await operation(client, DELETE, of_a, "s") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, DELETE, of_a, "s") == (410, service_bus.SESSION_LOCK_LOST)
     receiver = await client.receiver("s", filters={SESSION_FILTER: "A"})
     (first,) = await received(receiver)
     assert await operation(client, DELETE, of_a, "s") == (200, {"message-count": 2})

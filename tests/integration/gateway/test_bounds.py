@@ -83,7 +83,7 @@ async def test_answers_that_nobody_takes_are_dropped(
         [peer] = gateway.commons.clients
         for _ in range(30):
             await link.send(request("m" * 50_000))
-        kept = peer.answer_bytes + peer.engine.waiting_bytes
+        kept = peer.answer_bytes + peer.engine.usage.waiting_bytes
         assert 100_000 < kept < 250_000
         await is_served(port)
 
@@ -273,7 +273,7 @@ async def test_a_browser_that_reads_again_gets_each_message_once(namespace: InMe
                 stuck.pause_reading()
             for link in links:
                 link.grant(100)
-            await become(lambda: peer.engine.waiting_bytes > 0 if by_window else not peer.can_write.is_set())
+            await become(lambda: peer.engine.usage.waiting_bytes > 0 if by_window else not peer.can_write.is_set())
             await is_served(port, "t")
             await become(lambda: peer.carried_bytes == 0)
             stuck.window = 1_000
@@ -295,11 +295,11 @@ async def test_messages_that_do_not_end_are_bounded_over_connections(namespace: 
         assert gateway.commons.budget.bytes <= 1_000_000
         await is_served(port)
         engines = [peer.engine for peer in gateway.commons.clients]
-        assert any(engine.partial_bytes for engine in engines)
+        assert any(engine.usage.partial_bytes for engine in engines)
         for client in clients:
             client.abort()
         # Not when garbage is collected: a gateway does that rarely.
-        await become(lambda: not any(engine.partial_bytes or engine.sessions for engine in engines))
+        await become(lambda: not any(engine.usage.partial_bytes or engine.sessions for engine in engines))
         assert gateway.commons.budget.bytes == 0
 
 

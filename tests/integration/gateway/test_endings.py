@@ -287,10 +287,10 @@ async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
         link = await narrow.attach(1, receives=True, source=source, target=Target("here"))
         (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
         link.grant(1_000)
-        while not peer.engine.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         await left(client)
-        assert peer.engine.waiting_bytes < 2_000_000
+        assert peer.engine.usage.waiting_bytes < 2_000_000
 
 
 async def test_frames_of_a_link_that_is_gone_go_to_no_other_link(port: int, client: AmqpClient) -> None:

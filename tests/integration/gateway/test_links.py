@@ -27,6 +27,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import receivers
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.receivers import ReceiverNode
@@ -224,7 +225,7 @@ async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: A
     assert await unsettled == Accepted()
     with pytest.raises(LinkError, match="message_id") as caught:
         sender.check()
-    assert caught.value.condition == c.ARGUMENT_ERROR
+    assert caught.value.condition == service_bus.ARGUMENT_ERROR
     again = await client.sender("q", 5)
     assert await again.send(message(b"four")) == Accepted()
     # Nor does a discharge tell of a transaction that there is not.
@@ -259,7 +260,7 @@ async def test_a_link_whose_ends_cannot_be_written_has_an_answer(client: AmqpCli
     for handle, receives in ((5, True), (6, False)):
         with pytest.raises(LinkError) as caught:
             await client.attach(handle, receives=receives, source=source, target=target)
-        assert caught.value.condition == c.ARGUMENT_ERROR
+        assert caught.value.condition == service_bus.ARGUMENT_ERROR
 
 
 # Receive and delete.
@@ -482,7 +483,7 @@ async def test_changes_of_properties_that_are_refused_detach_the_link(
     await client.until(lambda: receiver.is_detached)
     with pytest.raises(LinkError) as caught:
         receiver.check()
-    assert caught.value.condition == c.ARGUMENT_ERROR
+    assert caught.value.condition == service_bus.ARGUMENT_ERROR
     body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
     assert await operation(client, "update-disposition", body) == (200, None)
 
@@ -538,7 +539,10 @@ async def test_a_link_and_a_session_that_contradict_each_other_are_refused(clien
     await client.receiver("s", 6, filters={SESSION_FILTER: "B"})
     assert first.answer is not None
     body = {"session-id": "B", "session-state": b"of B"}
-    assert await operation(client, "set-session-state", body, "s", of_link="link-5") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "set-session-state", body, "s", of_link="link-5") == (
+        410,
+        service_bus.SESSION_LOCK_LOST,
+    )
     assert await operation(client, "set-session-state", body, "s", of_link="link-6") == (200, None)
 
 

@@ -31,11 +31,13 @@ from kafkabus.gateway.amqp.performatives import (
     Released,
     Transfer,
 )
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import management
 from kafkabus.gateway.server import peer as peers
+from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
-from kafkabus.gateway.server.receivers import LOCKED_UNTIL, TIMEOUT, ReceiverNode
+from kafkabus.gateway.server.receivers import LOCKED_UNTIL, ReceiverNode
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient
@@ -97,14 +99,18 @@ async def test_a_batch_is_several_messages(client: AmqpClient) -> None:
 @pytest.mark.parametrize(
     ("payload", "message_format", "condition"),
     [
-        (b"\x00\x53\x75\xa0\x05x", 0, c.ARGUMENT_ERROR),
-        (b"\x00\x53\x75\x40", 0, c.ARGUMENT_ERROR),
-        (b"", BATCH_FORMAT, c.ARGUMENT_ERROR),
-        (encode_sections(Sections(data=[b"\x01"])), BATCH_FORMAT, c.ARGUMENT_ERROR),
-        (message(properties={"message_id": "x" * 129}), 0, c.ARGUMENT_ERROR),
-        (message(properties={"group_id": "a"}, message_annotations={"x-opt-partition-key": "b"}), 0, c.ARGUMENT_ERROR),
-        (message(message_annotations={"x-opt-scheduled-enqueue-time": "soon"}), 0, c.ARGUMENT_ERROR),
-        (message(application_properties={"x": [1]}), 0, c.ARGUMENT_ERROR),
+        (b"\x00\x53\x75\xa0\x05x", 0, service_bus.ARGUMENT_ERROR),
+        (b"\x00\x53\x75\x40", 0, service_bus.ARGUMENT_ERROR),
+        (b"", BATCH_FORMAT, service_bus.ARGUMENT_ERROR),
+        (encode_sections(Sections(data=[b"\x01"])), BATCH_FORMAT, service_bus.ARGUMENT_ERROR),
+        (message(properties={"message_id": "x" * 129}), 0, service_bus.ARGUMENT_ERROR),
+        (
+            message(properties={"group_id": "a"}, message_annotations={"x-opt-partition-key": "b"}),
+            0,
+            service_bus.ARGUMENT_ERROR,
+        ),
+        (message(message_annotations={"x-opt-scheduled-enqueue-time": "soon"}), 0, service_bus.ARGUMENT_ERROR),
+        (message(application_properties={"x": [1]}), 0, service_bus.ARGUMENT_ERROR),
         (message(b"x" * 1_048_576), 0, c.MESSAGE_SIZE_EXCEEDED),
         (message(b"x" * 2_000_000), 0, c.MESSAGE_SIZE_EXCEEDED),
     ],
@@ -314,7 +320,7 @@ async def test_outcomes_do_what_they_say(client: AmqpClient, namespace: InMemory
     came = {one.body.decode(): one for one in await received(receiver, 5)}
     bury = Rejected(
         ErrorCondition(
-            c.DEAD_LETTER,
+            service_bus.DEAD_LETTER,
             "text",
             {Symbol("DeadLetterReason"): "bad", "DeadLetterErrorDescription": "very", "more": Int(1)},
         )
@@ -395,7 +401,7 @@ async def test_a_settlement_after_the_locks_end_is_refused(client: AmqpClient, n
     (again,) = await received(receiver)
     assert again.sections.header["delivery_count"] == 1
     (answer,) = await receiver.settle(came, state=Accepted())
-    assert answer.error.condition == c.MESSAGE_LOCK_LOST
+    assert answer.error.condition == service_bus.MESSAGE_LOCK_LOST
     assert await receiver.settle(again, state=Accepted()) == [Accepted()]
 
 
@@ -506,8 +512,8 @@ async def test_a_session_is_locked_by_its_link(client: AmqpClient, other: AmqpCl
     assert (came.body, came.sections.properties["group_id"]) == (b"B", "B")
     assert "x-opt-locked-until" not in came.sections.message_annotations
     for filters, condition in (
-        ({SESSION_FILTER: "A"}, c.SESSION_CANNOT_BE_LOCKED),
-        ({SESSION_FILTER: None}, c.TIMEOUT),
+        ({SESSION_FILTER: "A"}, service_bus.SESSION_CANNOT_BE_LOCKED),
+        ({SESSION_FILTER: None}, service_bus.TIMEOUT),
         (None, c.NOT_ALLOWED),
     ):
         with pytest.raises(LinkError) as caught:
@@ -635,7 +641,7 @@ async def test_a_wait_for_a_session_ends_in_time_behind_others(client: AmqpClien
     began = time.monotonic()
     with pytest.raises(LinkError) as caught:
         await client.receiver("s", 300, filters={SESSION_FILTER: None}, properties={TIMEOUT: UInt(300)})
-    assert caught.value.condition == c.TIMEOUT
+    assert caught.value.condition == service_bus.TIMEOUT
     assert 0.2 < time.monotonic() - began < 20
     for link in links:
         link.cancel()
@@ -670,9 +676,12 @@ async def test_a_session_has_state_and_a_lock(client: AmqpClient, namespace: InM
         200,
         {"skip": 1, "sessions-ids": ("A",)},
     )
-    assert await operation(client, "get-session-state", {"session-id": "B"}, "s") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "get-session-state", {"session-id": "B"}, "s") == (
+        410,
+        service_bus.SESSION_LOCK_LOST,
+    )
     namespace.advance(61)
-    assert await operation(client, "renew-session-lock", name, "s") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "renew-session-lock", name, "s") == (410, service_bus.SESSION_LOCK_LOST)
 
 
 async def test_a_silent_link_is_detached_when_its_session_lock_ends(
@@ -689,7 +698,7 @@ async def test_a_silent_link_is_detached_when_its_session_lock_ends(
     assert time.monotonic() - began > 3
     with pytest.raises(LinkError) as caught:
         link.check()
-    assert caught.value.condition == c.SESSION_LOCK_LOST
+    assert caught.value.condition == service_bus.SESSION_LOCK_LOST
 
 
 async def test_a_session_that_another_link_has_locked_since_is_not_that_of_the_first(client: AmqpClient) -> None:
@@ -698,7 +707,7 @@ async def test_a_session_that_another_link_has_locked_since_is_not_that_of_the_f
     await first.detach()
     await client.receiver("s", 2, filters={SESSION_FILTER: "A"})
     name = {"session-id": "A"}
-    lost = (410, c.SESSION_LOCK_LOST)
+    lost = (410, service_bus.SESSION_LOCK_LOST)
     assert await operation(client, "renew-session-lock", name, "s", of_link="link-1") == lost
     assert await operation(client, "get-session-state", name, "s", of_link="link-1") == lost
     assert (await operation(client, "renew-session-lock", name, "s", of_link="link-2"))[0] == 200
@@ -738,7 +747,7 @@ async def test_a_link_whose_session_lock_has_ended_is_detached(
     link.grant(1)
     with pytest.raises(LinkError) as caught:
         await link.receive()
-    assert caught.value.condition == c.SESSION_LOCK_LOST
+    assert caught.value.condition == service_bus.SESSION_LOCK_LOST
 
 
 # Management.
@@ -778,7 +787,7 @@ async def test_messages_are_settled_by_their_tokens_on_any_connection(
         ("renew-lock", {"lock-tokens": tokens["late"]}),
         ("renew-lock", {"lock-tokens": Array([uuid.uuid4()])}),
     ):
-        assert await operation(other, name, body) == (410, c.MESSAGE_LOCK_LOST)
+        assert await operation(other, name, body) == (410, service_bus.MESSAGE_LOCK_LOST)
 
 
 async def test_changes_keep_their_types_if_others_are_equal(client: AmqpClient) -> None:
@@ -788,7 +797,7 @@ async def test_changes_keep_their_types_if_others_are_equal(client: AmqpClient) 
         await sender.send(message(str(number)))
     came = await received(receiver, 2)
     for one, value in zip(came, (True, 1.0), strict=True):
-        changed = Rejected(ErrorCondition(c.DEAD_LETTER, info={Symbol("more"): value}))
+        changed = Rejected(ErrorCondition(service_bus.DEAD_LETTER, info={Symbol("more"): value}))
         client.say(Disposition(True, one.number, one.number, True, changed))
     dead = await received(await client.receiver("q/$DeadLetterQueue", 9), 2)
     found = {one.body: one.sections.application_properties["more"] for one in dead}
@@ -904,7 +913,7 @@ async def test_a_token_of_a_lost_session_is_answered_with_the_loss_of_the_sessio
     namespace.advance(61)
     tokens = Array([uuid.UUID(bytes_le=came.tag)])
     body = {"lock-tokens": tokens, "disposition-status": "completed", "session-id": "A"}
-    assert await operation(client, "update-disposition", body, "s") == (410, c.SESSION_LOCK_LOST)
+    assert await operation(client, "update-disposition", body, "s") == (410, service_bus.SESSION_LOCK_LOST)
 
 
 async def test_messages_are_peeked_in_order(client: AmqpClient) -> None:
@@ -939,9 +948,9 @@ async def test_messages_are_scheduled_and_cancelled(client: AmqpClient) -> None:
     assert (status, type(body["sequence-numbers"]), len(body["sequence-numbers"])) == (200, Array, 2)
     twice = {"sequence-numbers": Array([*body["sequence-numbers"], *body["sequence-numbers"]])}
     assert await operation(client, "cancel-scheduled-message", twice) == (200, None)
-    assert await operation(client, "cancel-scheduled-message", body) == (404, c.MESSAGE_NOT_FOUND)
+    assert await operation(client, "cancel-scheduled-message", body) == (404, service_bus.MESSAGE_NOT_FOUND)
     refused = {"messages": [{"message-id": "m", "message": message()}]}
-    assert await operation(client, "schedule-message", refused) == (400, c.ARGUMENT_ERROR)
+    assert await operation(client, "schedule-message", refused) == (400, service_bus.ARGUMENT_ERROR)
 
 
 async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
@@ -964,7 +973,10 @@ async def test_rules_are_listed_added_and_removed(client: AmqpClient) -> None:
     for name, description in (("sql", sql), ("correlated", correlated)):
         body = {"rule-name": name, "rule-description": description}
         assert await operation(client, "add-rule", body, "t/Subscriptions/all") == (200, None)
-        assert await operation(client, "add-rule", body, "t/Subscriptions/all") == (409, c.ENTITY_ALREADY_EXISTS)
+        assert await operation(client, "add-rule", body, "t/Subscriptions/all") == (
+            409,
+            service_bus.ENTITY_ALREADY_EXISTS,
+        )
     found = await rules()
     assert found["sql"][0] == Described(ULong(0x1370000006), ["a = 1", 20])
     assert found["sql"][1] == Described(ULong(0x13700000006), ["SET b = 2", 20])
@@ -1004,9 +1016,9 @@ async def test_a_large_or_intricate_request_is_refused_before_it_takes_long(clie
     claims, requests = await client.sender("$cbs", 70), await client.sender("q/$management", 71)
     for link, value in ((claims, b"x" * 70_000), (requests, [None] * 70_000)):
         outcome = await link.send(encode_sections(Sections(value=value)))
-        assert outcome.error.condition in {c.MESSAGE_SIZE_EXCEEDED, c.ARGUMENT_ERROR}
+        assert outcome.error.condition in {c.MESSAGE_SIZE_EXCEEDED, service_bus.ARGUMENT_ERROR}
     outcome = await (await client.sender("q", 72)).send(encode_sections(Sections(value=[None] * 70_000)))
-    assert outcome.error.condition == c.ARGUMENT_ERROR
+    assert outcome.error.condition == service_bus.ARGUMENT_ERROR
     assert "more than 65536 elements" in outcome.error.description
 
 
@@ -1014,18 +1026,18 @@ async def test_a_large_or_intricate_request_is_refused_before_it_takes_long(clie
     ("name", "body", "told"),
     [
         ("fly", {}, (501, c.NOT_IMPLEMENTED)),
-        ("peek-message", "text", (400, c.ARGUMENT_ERROR)),
-        ("renew-lock", {"lock-tokens": "text"}, (400, c.ARGUMENT_ERROR)),
-        ("renew-lock", {"lock-tokens": [1]}, (400, c.ARGUMENT_ERROR)),
-        ("peek-message", {"message-count": "many"}, (400, c.ARGUMENT_ERROR)),
-        ("update-disposition", {"lock-tokens": [], "disposition-status": "lost"}, (400, c.ARGUMENT_ERROR)),
-        ("schedule-message", {"messages": [5]}, (400, c.ARGUMENT_ERROR)),
-        ("receive-by-sequence-number", {"sequence-numbers": [77]}, (404, c.MESSAGE_NOT_FOUND)),
-        ("add-rule", {"rule-name": "x", "rule-description": {"sql-filter": {}}}, (400, c.ARGUMENT_ERROR)),
+        ("peek-message", "text", (400, service_bus.ARGUMENT_ERROR)),
+        ("renew-lock", {"lock-tokens": "text"}, (400, service_bus.ARGUMENT_ERROR)),
+        ("renew-lock", {"lock-tokens": [1]}, (400, service_bus.ARGUMENT_ERROR)),
+        ("peek-message", {"message-count": "many"}, (400, service_bus.ARGUMENT_ERROR)),
+        ("update-disposition", {"lock-tokens": [], "disposition-status": "lost"}, (400, service_bus.ARGUMENT_ERROR)),
+        ("schedule-message", {"messages": [5]}, (400, service_bus.ARGUMENT_ERROR)),
+        ("receive-by-sequence-number", {"sequence-numbers": [77]}, (404, service_bus.MESSAGE_NOT_FOUND)),
+        ("add-rule", {"rule-name": "x", "rule-description": {"sql-filter": {}}}, (400, service_bus.ARGUMENT_ERROR)),
         (
             "add-rule",
             {"rule-name": "x", "rule-description": {"correlation-filter": {"properties": 5}}},
-            (400, c.ARGUMENT_ERROR),
+            (400, service_bus.ARGUMENT_ERROR),
         ),
         (
             "get-message-sessions",

@@ -14,10 +14,11 @@ from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import management, receivers
+from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
-from kafkabus.gateway.server.receivers import TIMEOUT
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.undelivered import Deleted, OnTheWay, place_of
@@ -105,7 +106,7 @@ async def test_a_message_that_the_window_cuts_goes_to_the_next_client(
         link = await narrow.receiver("q", takes=True)
         link.grant(1)
         peer = peer_of(gateway)
-        while not peer.engine.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         if end == "detach":
             await link.detach()
@@ -208,7 +209,7 @@ async def test_kept_messages_of_a_session_that_is_locked_keep_nobody_waiting(
     assert [one.body for one in await received(link)] == [b"other"]
     with pytest.raises(LinkError) as caught:
         await next_session(client, 5, seconds=0.2)
-    assert caught.value.condition == c.TIMEOUT
+    assert caught.value.condition == service_bus.TIMEOUT
     await holder.detach()
     assert [one.body for one in await received(await next_session(client, 6))] == [b"kept"]
 
@@ -227,7 +228,7 @@ async def test_locked_sessions_of_which_messages_are_kept_hide_no_free_one(
     assert link.answer.source.filter == {SESSION_FILTER: "C"}
     with pytest.raises(LinkError) as caught:
         await next_session(client, 6, seconds=0.2)
-    assert caught.value.condition == c.TIMEOUT
+    assert caught.value.condition == service_bus.TIMEOUT
 
 
 async def test_a_client_that_waits_gets_the_session_of_one_that_is_lost(
@@ -526,7 +527,7 @@ async def test_deferred_messages_are_had_together_or_not_at_all(
     monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 4_000)
     assert await asked(*deferred.numbers) == (403, c.RESOURCE_LIMIT_EXCEEDED)
     monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 9_000)
-    assert await asked(*deferred.numbers[:3], 1 << 40) == (404, c.MESSAGE_NOT_FOUND)
+    assert await asked(*deferred.numbers[:3], 1 << 40) == (404, service_bus.MESSAGE_NOT_FOUND)
     status, found = await asked(*deferred.numbers, *deferred.numbers)
     assert (status, len(found["messages"])) == (200, 5)
 
@@ -534,7 +535,7 @@ async def test_deferred_messages_are_had_together_or_not_at_all(
 async def test_deferred_messages_of_sessions_need_their_session(client: AmqpClient) -> None:
     """The request names it."""
     body = {"sequence-numbers": Array([1]), "receiver-settle-mode": UInt(1)}
-    assert await operation(client, "receive-by-sequence-number", body, "s") == (400, c.ARGUMENT_ERROR)
+    assert await operation(client, "receive-by-sequence-number", body, "s") == (400, service_bus.ARGUMENT_ERROR)
 
 
 async def test_nothing_is_deleted_for_an_answer_that_nobody_takes(client: AmqpClient, other: AmqpClient) -> None:

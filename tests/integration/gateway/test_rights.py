@@ -14,11 +14,11 @@ import pytest
 
 from kafkabus.gateway import attempts
 from kafkabus.gateway.amqp import conditions as c
-from kafkabus.gateway.amqp.connection import MECHANISMS
 from kafkabus.gateway.amqp.performatives import Accepted, Close, Declare, Declared, ErrorCondition, Source, Target
 from kafkabus.gateway.sas_tokens import Policies, Policy, Right
 from kafkabus.gateway.server import connection_claims, rights
 from kafkabus.gateway.server.gateway import Gateway
+from kafkabus.gateway.server.logins import MECHANISMS
 from kafkabus.gateway.server.management import ManagementNode
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER

@@ -27,6 +27,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import receivers, transactions
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
@@ -323,9 +324,9 @@ async def refused(client: AmqpClient, link: Link, name: bytes, outcome: Any, con
         ("q", message("no key"), c.NOT_ALLOWED),
         ("q", keyed(key="another"), c.NOT_ALLOWED),
         ("q", keyed("x" * 1_048_577), c.MESSAGE_SIZE_EXCEEDED),
-        ("q", b"\x00\x53\x75\x40", c.ARGUMENT_ERROR),
+        ("q", b"\x00\x53\x75\x40", service_bus.ARGUMENT_ERROR),
         ("s", message("no session", message_annotations=KEY), c.NOT_ALLOWED),
-        ("off", keyed(), c.ENTITY_DISABLED),
+        ("off", keyed(), service_bus.ENTITY_DISABLED),
     ],
 )
 async def test_a_message_that_is_refused_fails_its_transaction(
@@ -527,7 +528,7 @@ async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryN
             assert await sender.send(keyed("x" * 600), state=TransactionalState(name)) == within(name)
             its_name = await declared(its_link)
             outcome = await second.send(keyed("x" * 600), state=TransactionalState(its_name))
-            await refused(other, its_link, its_name, outcome, c.SERVER_BUSY)
+            await refused(other, its_link, its_name, outcome, service_bus.SERVER_BUSY)
             assert await discharged(link, name) == Accepted()
             its_name = await declared(its_link)
             assert await second.send(keyed("x" * 600), state=TransactionalState(its_name)) == within(its_name)
@@ -558,8 +559,8 @@ async def test_the_client_that_keeps_most_gives_up_a_transaction_for_others(name
                 sent = await second.send(keyed("y" * 300), state=TransactionalState(its_name))
                 assert sent == within(its_name)
             outcome = await sender.send(keyed(), state=TransactionalState(names[0]))
-            assert outcome.outcome.error.condition == c.SERVER_BUSY
-            assert (await discharged(link, names[0])).error.condition == c.SERVER_BUSY
+            assert outcome.outcome.error.condition == service_bus.SERVER_BUSY
+            assert (await discharged(link, names[0])).error.condition == service_bus.SERVER_BUSY
             assert await discharged(link, names[1]) == Accepted()
             assert await discharged(its_link, its_name) == Accepted()
             assert gateway.commons.transaction_room.taken == 0
@@ -681,7 +682,7 @@ async def test_nothing_of_a_transaction_that_was_rolled_back_is_in_a_dead_letter
         await receiver.settle(came, state=Modified(delivery_failed=True))
     name = await declared(link)
     (came,) = await received(receiver)
-    dead = Rejected(ErrorCondition(c.DEAD_LETTER, info={Symbol("more"): "changed"}))
+    dead = Rejected(ErrorCondition(service_bus.DEAD_LETTER, info={Symbol("more"): "changed"}))
     client.say(Disposition(True, came.number, came.number, True, TransactionalState(name, dead)))
     assert await discharged(link, name, fail=True) == Accepted()
     (letter,) = await received(await client.receiver("q/$DeadLetterQueue", 9))
@@ -727,7 +728,7 @@ async def test_few_groups_of_messages_are_settled_at_a_time(
         await sender.send(message(str(number)))
     outcomes = await asyncio.gather(
         *(
-            receiver.settle(came, state=Rejected(ErrorCondition(c.DEAD_LETTER, str(number))))
+            receiver.settle(came, state=Rejected(ErrorCondition(service_bus.DEAD_LETTER, str(number))))
             for number, came in enumerate(await received(receiver, 12))
         )
     )
@@ -800,7 +801,7 @@ async def test_an_unknown_transaction_and_an_odd_request_are_refused(client: Amq
     assert outcome.outcome.error.condition == c.UNKNOWN_TRANSACTION
     for payload in (message(), b"\x00"):
         outcome = await link.send(payload)
-        assert outcome.error.condition in {c.ILLEGAL_STATE, c.ARGUMENT_ERROR}
+        assert outcome.error.condition in {c.ILLEGAL_STATE, service_bus.ARGUMENT_ERROR}
     assert await discharged(link, await declared(link)) == Accepted()
 
 

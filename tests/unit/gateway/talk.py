@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from kafkabus.gateway.amqp.connection import Connection
@@ -15,6 +16,7 @@ from kafkabus.gateway.amqp.frames import (
     frame_of,
 )
 from kafkabus.gateway.amqp.limits import Limits
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import (
     Attach,
     Begin,
@@ -25,7 +27,7 @@ from kafkabus.gateway.amqp.performatives import (
     Source,
     Target,
 )
-from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.logins import MECHANISMS
 
 P = TypeVar("P", bound=Composite)
 E = TypeVar("E", bound=Event)
@@ -36,6 +38,7 @@ class Talk:
 
     Args:
         limits: The engine's bounds.
+        mechanisms: The mechanisms of logins that it offers.
         login: The engine's arguments of logins.
 
     Attributes:
@@ -45,8 +48,8 @@ class Talk:
         sent: All bytes that were given to the engine.
     """
 
-    def __init__(self, limits: Limits | None = None, **login: Any) -> None:
-        self.engine = Connection("gateway", limits, **login)
+    def __init__(self, limits: Limits | None = None, mechanisms: Sequence[str] = MECHANISMS, **login: Any) -> None:
+        self.engine = Connection("gateway", mechanisms, limits, **login)
         self.frames: list[Frame] = []
         self.sent = b""
         self.headers: list[bytes] = []
@@ -61,7 +64,7 @@ class Talk:
 
     def take(self) -> None:
         """Take what the engine has to say."""
-        self._heard += self.engine.take_output()
+        self._heard += self.engine.output.take()
         while len(self._heard) >= 8:
             size = 8 if self._heard.startswith(b"AMQP") else int.from_bytes(self._heard[:4], "big")
             piece, self._heard = self._heard[:size], self._heard[size:]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kafkabus.gateway.amqp.conditions import (
     DECODE_ERROR,
@@ -21,7 +19,6 @@ from kafkabus.gateway.amqp.conditions import (
     UNATTACHED_HANDLE,
     AmqpError,
 )
-from kafkabus.gateway.amqp.connection import MECHANISMS, TRY_LATER, LoginError
 from kafkabus.gateway.amqp.events import (
     Closed,
     Delivered,
@@ -35,6 +32,7 @@ from kafkabus.gateway.amqp.events import (
 )
 from kafkabus.gateway.amqp.frames import AMQP_HEADER, EMPTY_FRAME, SASL_FRAME, SASL_HEADER, FrameReader, frame_of
 from kafkabus.gateway.amqp.limits import Limits
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Attach,
@@ -56,7 +54,8 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
     error_of,
 )
-from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.amqp.sasl import TRY_LATER, LoginError
+from kafkabus.gateway.server.logins import MECHANISMS
 from kafkabus_mapping.amqp.types import Array, Described, Symbol, ULong, decode, encode
 from tests.unit.gateway.talk import Talk, only
 
@@ -86,13 +85,13 @@ def test_no_error_makes_a_frame_larger_than_its_peer_takes(name: str) -> None:
     talk.begin()
     talk.begin(1)
     incoming(talk)
-    delivery = only(talk.say(Transfer(0, 0, b"tag", 0), b"..."), Delivered).delivery
-    link = delivery.link
-    link.session.acknowledge([delivery], TransactionalState(b"t" * 16, Rejected(error_of(error))))
+    came = only(talk.say(Transfer(0, 0, b"tag", 0), b"..."), Delivered)
+    link = came.link
+    link.acknowledge([came.delivery], TransactionalState(b"t" * 16, Rejected(error_of(error))))
     link.detach(error)
-    talk.engine.sessions[1].end(error)
+    talk.engine.output.write(End(error_of(error)), 1)
     talk.engine.close(error)
-    output = talk.engine.take_output()
+    output = talk.engine.output.take()
     sizes: list[int] = []
     told: list[Any] = []
     while output:
@@ -231,7 +230,7 @@ def test_a_frame_keeps_the_connection_alive(talk: Talk) -> None:
     """It is empty; one of the peer's is no event."""
     assert talk.give(EMPTY_FRAME) == []
     talk.engine.heartbeat()
-    assert talk.engine.take_output() == EMPTY_FRAME
+    assert talk.engine.output.take() == EMPTY_FRAME
 
 
 @pytest.mark.parametrize(
@@ -347,10 +346,9 @@ def test_a_session_that_ends_has_no_links(talk: Talk) -> None:
         (Flow(handle=5), UNATTACHED_HANDLE),
         (Transfer(5, 0, b"t"), UNATTACHED_HANDLE),
         (Transfer(0, 0, b"t"), NOT_ALLOWED),
-        (Open("again"), "amqp:illegal-state"),
     ],
 )
-def test_a_session_ends_at_an_error(talk: Talk, said: Attach | Detach | Flow | Transfer | Open, condition: str) -> None:
+def test_a_session_ends_at_an_error(talk: Talk, said: Attach | Detach | Flow | Transfer, condition: str) -> None:
     """The connection stays."""
     link = talk.attach(receives=True)
     assert talk.say(said) == [LinkDetached(link)]
@@ -358,6 +356,37 @@ def test_a_session_ends_at_an_error(talk: Talk, said: Attach | Detach | Flow | T
     assert condition_of(end) == condition
     assert talk.say(End()) == []
     talk.begin(4)
+
+
+def test_a_connection_is_opened_once(talk: Talk) -> None:
+    """Another open closes it."""
+    link = talk.attach(receives=True)
+    detached, closed = talk.say(Open("again"))
+    assert (detached, isinstance(closed, Closed)) == (LinkDetached(link), True)
+    assert condition_of(talk.heard(Close)[0]) == "amqp:illegal-state"
+
+
+def test_a_link_is_answered_before_it_is_detached(talk: Talk) -> None:
+    """Also one whose peer sends before it has the answer, and which would not know what is detached."""
+    (attached,) = talk.say(Attach("l", 3, False, target=Target("q"), initial_delivery_count=0))
+    assert isinstance(attached, LinkAttached)
+    assert talk.say(Transfer(3, 0, b"t"), b"x") == [LinkDetached(attached.link)]
+    assert [type(frame.performative) for frame in talk.frames] == [Attach, Detach]
+    assert (talk.heard(Attach)[0].target, condition_of(talk.heard(Detach)[0])) == (None, TRANSFER_LIMIT_EXCEEDED)
+    # The link is gone, also for an owner that learns it late.
+    attached.link.accept()
+    attached.link.refuse(AmqpError(NOT_FOUND, "no such queue"))
+    talk.take()
+    assert talk.frames == []
+
+
+def test_a_link_that_was_accepted_is_attached_once(talk: Talk) -> None:
+    """An owner that refuses it afterwards detaches it."""
+    link = talk.attach(receives=True)
+    link.accept()
+    link.refuse(AmqpError(NOT_FOUND, "no such queue"))
+    talk.take()
+    assert (len(talk.heard(Attach)), condition_of(talk.heard(Detach)[0])) == (1, NOT_FOUND)
 
 
 def test_a_connection_has_so_many_links() -> None:
@@ -389,15 +418,15 @@ def test_a_peer_answers_that_links_were_detached() -> None:
         talk.begin(channel)
     for channel, handle in ((0, 0), (0, 1), (1, 0), (1, 1), (2, 0)):
         talk.attach(handle, receives=True, channel=channel).detach()
-    assert talk.engine.unanswered == 5
+    assert talk.engine.usage.unanswered == 5
     assert talk.engine.kept_bytes > 0
     talk.take()
     talk.heard(Detach)
     assert talk.say(Attach("more", 4, True), channel=1) == []
     assert condition_of(talk.heard(End)[0]) == RESOURCE_LIMIT_EXCEEDED
-    assert talk.engine.unanswered == 3
+    assert talk.engine.usage.unanswered == 3
     talk.say(Detach(0, closed=True), channel=2)
-    assert talk.engine.unanswered == 2
+    assert talk.engine.usage.unanswered == 2
     talk.attach(1, receives=True, channel=2)
 
 
@@ -408,13 +437,13 @@ def test_links_are_asked_for_in_so_many_bytes() -> None:
     talk.begin()
     first = talk.attach(0, receives=True, properties={"x": "x" * 1_500})
     talk.take()
-    before = talk.engine.attach_bytes
+    before = talk.engine.usage.attach_bytes
     assert 1_500 < before < 2_000
     assert talk.say(Attach("more", 1, True, properties={"x": "x" * 1_500})) == []
     assert condition_of(talk.heard(Detach)[0]) == RESOURCE_LIMIT_EXCEEDED
-    assert talk.engine.attach_bytes == before
+    assert talk.engine.usage.attach_bytes == before
     first.detach()
-    assert talk.engine.attach_bytes == 0
+    assert talk.engine.usage.attach_bytes == 0
 
 
 def test_frames_that_wait_for_the_peer_are_counted_until_it_takes_them() -> None:
@@ -426,9 +455,9 @@ def test_frames_that_wait_for_the_peer_are_counted_until_it_takes_them() -> None
         link = talk.attach(0, receives=True)
         link.accept()
         link.send(b"t", b"x" * 1_000, settled=True)
-        assert 1_000 < talk.engine.waiting_bytes < 1_200
+        assert 1_000 < talk.engine.usage.waiting_bytes < 1_200
         talk.say(End()) if ends else talk.flow(0, 1)
-        assert talk.engine.waiting_bytes == 0
+        assert talk.engine.usage.waiting_bytes == 0
 
 
 def test_small_pieces_of_a_message_are_joined(talk: Talk) -> None:
@@ -437,9 +466,9 @@ def test_small_pieces_of_a_message_are_joined(talk: Talk) -> None:
     for number in range(5_000):
         talk.say(Transfer(0, 0 if not number else None, b"t" if not number else None, more=True), b"xy")
     (session,) = talk.engine.sessions.values()
-    coming = session.links[0].coming
-    assert coming is not None
-    assert (len(coming.pieces), talk.engine.partial_bytes) == (3, 10_000)
+    partial = session.links[0].partial
+    assert partial is not None
+    assert (len(partial.pieces), talk.engine.usage.partial_bytes) == (3, 10_000)
     assert delivered(talk.say(Transfer(0), b"z"))[1] == b"xy" * 5_000 + b"z"
 
 
@@ -498,9 +527,10 @@ def test_a_message_that_is_too_large_is_not_kept() -> None:
     talk.begin()
     incoming(talk)
     talk.say(Transfer(0, 0, b"a", more=True), b"x" * 8)
-    delivery = only(talk.say(Transfer(0), b"x" * 8), Delivered).delivery
+    came = only(talk.say(Transfer(0), b"x" * 8), Delivered)
+    delivery = came.delivery
     assert (delivery.is_too_large, delivery.size, delivery.payload) == (True, 16, b"")
-    delivery.link.session.acknowledge([delivery], Rejected())
+    came.link.acknowledge([delivery], Rejected())
     talk.take()
     assert [(one.first, one.last, one.settled) for one in talk.heard(Disposition)] == [(0, 0, True)]
 
@@ -520,7 +550,7 @@ def test_messages_that_have_begun_take_so_much_room() -> None:
     assert delivered(talk.say(Transfer(0), b"x"))[1] == b"x" * 7
     talk.say(Transfer(2, 2, b"a", more=True), b"x" * 9)
     talk.say(Transfer(2, aborted=True))
-    assert talk.engine.partial_bytes == 0
+    assert talk.engine.usage.partial_bytes == 0
 
 
 def test_no_message_comes_without_credit(talk: Talk) -> None:
@@ -555,18 +585,16 @@ def test_what_ends_a_session_is_told_of_its_transaction(talk: Talk) -> None:
 def test_messages_are_acknowledged_in_ranges(talk: Talk) -> None:
     """Those that came settled are not acknowledged, and none is twice."""
     incoming(talk)
-    came = [
-        only(talk.say(Transfer(0, number, b"t", settled=number == 3), b"x"), Delivered).delivery for number in range(6)
-    ]
-    session = came[0].link.session
-    session.acknowledge(came, Accepted())
-    session.acknowledge(came, Accepted())
+    events = [only(talk.say(Transfer(0, number, b"t", settled=number == 3), b"x"), Delivered) for number in range(6)]
+    link, came = events[0].link, [event.delivery for event in events]
+    link.acknowledge(came, Accepted())
+    link.acknowledge(came, Accepted())
     talk.take()
     assert [(one.role, one.first, one.last, one.settled, one.state) for one in talk.heard(Disposition)] == [
         (True, 0, 2, True, Accepted()),
         (True, 4, 5, True, Accepted()),
     ]
-    assert came[0].link.unsettled == 0
+    assert link.unsettled == 0
 
 
 def test_the_sessions_window_is_renewed() -> None:
@@ -595,7 +623,7 @@ def test_messages_go_as_the_peers_window_allows(talk: Talk) -> None:
         link.send(b"%d" % number, b"x", settled=False)
     talk.take()
     assert [(one.delivery_id, one.delivery_tag) for one in talk.heard(Transfer)] == [(0, b"0"), (1, b"1")]
-    assert link.session.waiting == 1
+    assert link.session.window.waiting == 1
     talk.say(Flow(2, 2, 0, 100), channel=1)
     assert [one.delivery_tag for one in talk.heard(Transfer)] == [b"2"]
     assert link.credit == 2
@@ -611,7 +639,7 @@ def test_a_large_message_goes_in_several_frames() -> None:
     talk.flow(0, 1)
     body = bytes(range(256)) * 8
     link.send(b"t" * 16, body, settled=True)
-    output = talk.engine.take_output()
+    output = talk.engine.output.take()
     pieces: list[bytes] = []
     while output:
         size = int.from_bytes(output[:4], "big")
@@ -638,9 +666,13 @@ def test_credit_counts_from_what_the_peer_knows(talk: Talk) -> None:
     assert link.credit == 2
     talk.flow(0, 1, delivery_count=0)
     assert link.credit == 0
-    link._delivery_count = 3
+    # As if it had sent all numbers but three.
+    link.credit = 2**32 - 3
+    link.give_up_credit()
+    talk.flow(0, 0, delivery_count=0xFFFF_FFFF)
+    link.send(b"c", b"x", settled=True)
     talk.flow(0, 5, delivery_count=0xFFFF_FFFF)
-    assert link.credit == 1
+    assert link.credit == 4
 
 
 def test_a_drained_link_gives_its_credit_up(talk: Talk) -> None:
@@ -651,7 +683,7 @@ def test_a_drained_link_gives_its_credit_up(talk: Talk) -> None:
     assert isinstance(flowed, LinkFlowed)
     assert link.drain
     link.send(b"a", b"x", settled=True)
-    link.drained()
+    link.give_up_credit()
     talk.take()
     (flow,) = talk.heard(Flow)
     assert (flow.delivery_count, flow.link_credit, flow.drain) == (10, 0, True)
@@ -677,13 +709,13 @@ def test_the_peer_tells_the_state_of_ranges(talk: Talk) -> None:
         link.send(b"%d" % number, b"x", settled=False, content=number)
     event = only(talk.say(Disposition(True, 1, 2, state=Accepted())), Disposed)
     assert ([one.content for one in event.deliveries], event.state, event.settled) == ([1, 2], Accepted(), False)
-    link.session.settle(event.deliveries, Accepted())
+    link.settle(event.deliveries, Accepted())
     talk.take()
     assert [(one.role, one.first, one.last, one.settled) for one in talk.heard(Disposition)] == [(False, 1, 2, True)]
     assert talk.say(Disposition(True, 1, 2, settled=True)) == []
     event = only(talk.say(Disposition(True, 0, 0xFFFF_FFFE, state=Accepted(), settled=True)), Disposed)
     assert [one.content for one in event.deliveries] == [0, 3]
-    link.session.forget(event.deliveries)
+    link.forget(event.deliveries)
     assert link.unsettled == 0
 
 
@@ -727,8 +759,8 @@ def test_links_that_wait_for_no_room_are_not_told_of_it() -> None:
     """A peer may have thousands, and open and close its window with a few bytes each."""
     talk = Talk()
     one, two, three, _ = browsing(talk, 4, window=0)
-    one.session.await_room(two, 1)
-    one.session.await_room(three, 5)
+    one.session.window.await_room(two, 1)
+    one.session.window.await_room(three, 5)
     assert talk.say(Flow(None, 0, 0, 0)) == []
     for window, told in ((4, [two]), (0, []), (9, [three]), (0, []), (9, [])):
         events = talk.say(Flow(None, window, 0, 0))
@@ -739,35 +771,13 @@ def test_reserved_room_is_for_no_other() -> None:
     """Links are told of it when it was not used."""
     talk = Talk()
     one, two = browsing(talk, 2, window=5)
-    session = one.session
-    session.reserved = 3
-    assert session.room == 2
-    session.await_room(two, 3)
-    assert session.take_ready() == []
-    session.reserved = 0
-    assert (session.take_ready(), session.take_ready()) == ([two], [])
-
-
-@given(
-    begins=st.sampled_from([0, 2**32 - 5]),
-    steps=st.lists(st.tuples(st.integers(-3, 25), st.sampled_from([1, 2, 5, 2**31, 2**32])), max_size=8),
-)
-def test_states_are_told_of_the_numbers_of_a_range(begins: int, steps: list[tuple[int, int]]) -> None:
-    """Numbers go round; of each delivery, one state is told."""
-    talk = Talk()
-    one, two = browsing(talk, 2)
-    one.session._next_delivery = begins
-    expected = {(begins + step) % 2**32 for step in range(20)}
-    for step in range(20):
-        (one, two)[step % 2].send(b"t", b"x", settled=step % 7 == 3)
-    expected -= {(begins + step) % 2**32 for step in range(20) if step % 7 == 3}
-    for first, count in steps:
-        start = (begins + first) % 2**32
-        within = {number for number in expected if (number - start) % 2**32 < count}
-        events = talk.say(Disposition(True, start, (start + count - 1) % 2**32, False, Accepted()))
-        found = [one.number for event in events if isinstance(event, Disposed) for one in event.deliveries]
-        assert (sorted(found), len(found)) == (sorted(within), len(within))
-        expected -= within
+    window = one.session.window
+    window.reserved = 3
+    assert window.room == 2
+    window.await_room(two, 3)
+    assert window.take_ready() == []
+    window.reserved = 0
+    assert (window.take_ready(), window.take_ready()) == ([two], [])
 
 
 def test_deliveries_of_a_link_go_with_it() -> None:
@@ -776,14 +786,14 @@ def test_deliveries_of_a_link_go_with_it() -> None:
     one, two = browsing(talk, 2)
     for link in (one, two, one):
         link.send(b"t", b"x", settled=False)
-    assert talk.engine.unsettled == 3
+    assert talk.engine.usage.unsettled == 3
     talk.say(Detach(0, closed=True))
-    assert (talk.engine.unsettled, talk.engine.links) == (1, 1)
+    assert (talk.engine.usage.unsettled, talk.engine.usage.links) == (1, 1)
     (event,) = talk.say(Disposition(True, 0, 9, False, Accepted()))
     assert isinstance(event, Disposed)
-    assert [one.link for one in event.deliveries] == [two]
+    assert (event.link, len(event.deliveries)) == (two, 1)
     talk.say(End())
-    assert (talk.engine.unsettled, talk.engine.links) == (0, 0)
+    assert (talk.engine.usage.unsettled, talk.engine.usage.links) == (0, 0)
 
 
 @pytest.mark.parametrize("end", ["detach", "end", "lose"])
@@ -793,23 +803,23 @@ def test_what_was_not_sent_as_a_whole_comes_back(end: str) -> None:
     (link,) = browsing(talk, 1, window=2)
     for number in range(4):
         link.send(b"t", b"x", settled=number != 2, content=number)
-    assert talk.engine.take_sent() == [0, 1]
+    assert talk.engine.output.take_contents() == [0, 1]
     if end == "lose":
         talk.engine.lose()
     else:
         talk.say(Detach(0, closed=True) if end == "detach" else End())
-    assert (link.unsent, talk.engine.take_sent(), talk.engine.waiting_bytes) == ([3], [], 0)
+    assert (link.unsent, talk.engine.output.take_contents(), talk.engine.usage.waiting_bytes) == ([3], [], 0)
 
 
 def test_what_waited_for_the_window_is_sent() -> None:
     """Its last frame tells."""
     talk = Talk()
     (link,) = browsing(talk, 1, window=1)
-    size = 2 * link.session.payload_room(2)
+    size = 2 * link.payload_room(2)
     link.send(b"t", b"x" * size, settled=True, content="it")
-    assert talk.engine.take_sent() == []
+    assert talk.engine.output.take_contents() == []
     talk.say(Flow(1, 9, 0, 0))
-    assert talk.engine.take_sent() == ["it"]
+    assert talk.engine.output.take_contents() == ["it"]
 
 
 def test_a_link_whose_peer_gave_up_is_answered_once(talk: Talk) -> None:
@@ -841,12 +851,12 @@ def test_a_performative_has_so_many_elements(talk: Talk) -> None:
 def test_the_state_of_a_message_that_has_begun_is_counted(talk: Talk) -> None:
     """As long as it has not ended."""
     incoming(talk)
-    before = talk.engine.partial_bytes
+    before = talk.engine.usage.partial_bytes
     state = TransactionalState(b"t" * 9_000)
     talk.say(Transfer(0, 0, b"t", 0, False, more=True, state=state))
-    assert talk.engine.partial_bytes - before > 9_000
+    assert talk.engine.usage.partial_bytes - before > 9_000
     talk.say(Transfer(0, more=False), b"x")
-    assert talk.engine.partial_bytes == before
+    assert talk.engine.usage.partial_bytes == before
 
 
 def test_an_aborted_message_gives_its_credit_back(talk: Talk) -> None:

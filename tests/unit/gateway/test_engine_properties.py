@@ -31,6 +31,7 @@ from kafkabus.gateway.amqp.performatives import (
     Target,
     Transfer,
 )
+from kafkabus.gateway.server.logins import MECHANISMS
 from kafkabus_mapping.amqp.types import UInt
 
 SAID: tuple[tuple[int, Composite, bytes], ...] = (
@@ -81,7 +82,7 @@ class Owner:
     """
 
     def __init__(self) -> None:
-        self.engine = Connection("gateway")
+        self.engine = Connection("gateway", MECHANISMS)
         self.told: list[str] = []
         self.heard = b""
 
@@ -90,7 +91,7 @@ class Owner:
         for event in self.engine.receive(data):
             self.told.append(_told(event))
             self._handle(event)
-        self.heard += self.engine.take_output()
+        self.heard += self.engine.output.take()
 
     def _handle(self, event: Event) -> None:
         if isinstance(event, LinkAttached):
@@ -98,15 +99,15 @@ class Owner:
             if not event.link.sends:
                 event.link.give_credit(10)
         elif isinstance(event, Delivered):
-            event.delivery.link.session.acknowledge([event.delivery], Accepted())
+            event.link.acknowledge([event.delivery], Accepted())
         elif isinstance(event, LinkFlowed):
             link = event.link
             for number in range(min(link.credit, 3)):
                 link.send(b"tag", bytes(300 * number), settled=False)
             if link.drain:
-                link.drained()
+                link.give_up_credit()
         elif isinstance(event, Disposed):
-            event.deliveries[0].link.session.settle(event.deliveries, Released())
+            event.link.settle(event.deliveries, Released())
 
 
 def _told(event: Event) -> str:

@@ -18,7 +18,8 @@ from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, outgoing
 from kafkabus._core.raw_message import OF_THE_BROKER, PARTITION_KEY, SCHEDULED, TEXTS, text_of
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import DecimalBits, Milliseconds, Symbol, UByte, UInt, ULong, encode

@@ -13,7 +13,8 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, as_message, outgoing_of
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import decode_transfer, encode_message
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.amqp.sections import (

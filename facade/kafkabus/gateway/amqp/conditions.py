@@ -1,4 +1,4 @@
-"""Conditions of errors: symbols that AMQP 1.0 and Service Bus name, and the error that carries one."""
+"""Conditions of errors: symbols that AMQP 1.0 names, and the error that carries one."""
 
 from __future__ import annotations
 
@@ -26,17 +26,6 @@ MESSAGE_SIZE_EXCEEDED: Final = Symbol("amqp:link:message-size-exceeded")
 UNKNOWN_TRANSACTION: Final = Symbol("amqp:transaction:unknown-id")
 TRANSACTION_ROLLBACK: Final = Symbol("amqp:transaction:rollback")
 TRANSACTION_TIMEOUT: Final = Symbol("amqp:transaction:timeout")
-
-DEAD_LETTER: Final = Symbol("com.microsoft:dead-letter")
-TIMEOUT: Final = Symbol("com.microsoft:timeout")
-ARGUMENT_ERROR: Final = Symbol("com.microsoft:argument-error")
-ENTITY_DISABLED: Final = Symbol("com.microsoft:entity-disabled")
-ENTITY_ALREADY_EXISTS: Final = Symbol("com.microsoft:entity-already-exists")
-MESSAGE_LOCK_LOST: Final = Symbol("com.microsoft:message-lock-lost")
-SESSION_LOCK_LOST: Final = Symbol("com.microsoft:session-lock-lost")
-SESSION_CANNOT_BE_LOCKED: Final = Symbol("com.microsoft:session-cannot-be-locked")
-MESSAGE_NOT_FOUND: Final = Symbol("com.microsoft:message-not-found")
-SERVER_BUSY: Final = Symbol("com.microsoft:server-busy")
 
 
 class AmqpError(Exception):

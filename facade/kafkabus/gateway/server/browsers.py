@@ -12,9 +12,9 @@ from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
-from kafkabus.gateway.amqp.events import OutgoingDelivery
+from kafkabus.gateway.amqp.deliveries import OutgoingDelivery
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import SETTLED, Accepted, Composite, Rejected, TransactionalState, error_of
-from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.messages import encode_message
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.sources import AskedSource
@@ -82,9 +82,9 @@ class BrowserNode(BaseNode):
             self.peer.transactions.fail(state, error)
             outcome = within(state, Rejected(error_of(error)))
         if settled:
-            self.link.session.forget(deliveries)
+            self.link.forget(deliveries)
         elif state is not None:
-            self.link.session.settle(deliveries, outcome)
+            self.link.settle(deliveries, outcome)
         self._wanted.set()
 
     async def _run(self) -> None:
@@ -101,7 +101,7 @@ class BrowserNode(BaseNode):
                 if messages and (sent or self._is_ready):
                     continue
                 if link.drain:
-                    link.drained()
+                    link.give_up_credit()
                     self.peer.flush_soon()
                 await self._rest(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
@@ -134,7 +134,7 @@ class BrowserNode(BaseNode):
         most = peer.commons.settings.unsettled
         return (
             link.credit > 0
-            and link.session.waiting < MOST_FRAMES_WAITING
+            and link.session.window.waiting < MOST_FRAMES_WAITING
             and link.unsettled < most
             and not peer.is_ending
         )
@@ -150,7 +150,7 @@ class BrowserNode(BaseNode):
         """Wait until the client wants more; if it does already, a while, because there were none."""
         resting = asyncio.ensure_future(self._wanted.wait())
         if self.link.credit > 0:
-            self.link.session.await_room(self.link, 1)
+            self.link.session.window.await_room(self.link, 1)
         try:
             await asyncio.wait([resting], timeout=wait if self._is_ready else None)
         finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from kafkabus._runtime.turns import FairLock, Turns
-from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.server.budget import Budget, Holder, Strangers
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.transactions import SharedRoom

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 
 from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, MESSAGE_SIZE_EXCEEDED, AmqpError
-from kafkabus.gateway.amqp.events import IncomingDelivery
+from kafkabus.gateway.amqp.deliveries import IncomingDelivery
 from kafkabus.gateway.amqp.frames import described
 from kafkabus.gateway.amqp.performatives import Accepted, Composite, Declare, Declared, Discharge, Rejected, error_of
 from kafkabus.gateway.server.errors import to_amqp_error
@@ -71,7 +71,7 @@ class CoordinatorNode(BaseNode):
         self._answer(delivery, state)
 
     def _answer(self, delivery: IncomingDelivery, state: Composite) -> None:
-        self.link.session.acknowledge([delivery], state)
+        self.link.acknowledge([delivery], state)
         if self.link.is_attached and self.link.credit <= CREDIT // 2:
             self.link.give_credit(CREDIT)
         self.peer.flush_soon()

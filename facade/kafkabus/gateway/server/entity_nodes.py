@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import Coordinator, Target
-from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
 from kafkabus.gateway.server.browsers import BrowserNode

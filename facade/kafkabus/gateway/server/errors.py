@@ -27,28 +27,29 @@ from kafkabus._core.exceptions import (
 )
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus_mapping.amqp.types import Symbol
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
 _CONDITIONS: Final[Mapping[type[Exception], Symbol]] = {
     MessagingEntityNotFoundError: c.NOT_FOUND,
-    MessagingEntityDisabledError: c.ENTITY_DISABLED,
-    MessagingEntityAlreadyExistsError: c.ENTITY_ALREADY_EXISTS,
-    MessageLockLostError: c.MESSAGE_LOCK_LOST,
-    MessageAlreadySettled: c.MESSAGE_LOCK_LOST,
-    SessionLockLostError: c.SESSION_LOCK_LOST,
-    SessionCannotBeLockedError: c.SESSION_CANNOT_BE_LOCKED,
-    MessageNotFoundError: c.MESSAGE_NOT_FOUND,
+    MessagingEntityDisabledError: service_bus.ENTITY_DISABLED,
+    MessagingEntityAlreadyExistsError: service_bus.ENTITY_ALREADY_EXISTS,
+    MessageLockLostError: service_bus.MESSAGE_LOCK_LOST,
+    MessageAlreadySettled: service_bus.MESSAGE_LOCK_LOST,
+    SessionLockLostError: service_bus.SESSION_LOCK_LOST,
+    SessionCannotBeLockedError: service_bus.SESSION_CANNOT_BE_LOCKED,
+    MessageNotFoundError: service_bus.MESSAGE_NOT_FOUND,
     MessageSizeExceededError: c.MESSAGE_SIZE_EXCEEDED,
     ServiceBusQuotaExceededError: c.RESOURCE_LIMIT_EXCEEDED,
-    OperationTimeoutError: c.TIMEOUT,
+    OperationTimeoutError: service_bus.TIMEOUT,
     InvalidOperationError: c.NOT_ALLOWED,
     # The gateway's own access to Kafka and Redis: the application's credentials are not in question.
-    ServiceBusAuthenticationError: c.SERVER_BUSY,
-    ServiceBusAuthorizationError: c.SERVER_BUSY,
-    ServiceBusServerBusyError: c.SERVER_BUSY,
-    ServiceBusConnectionError: c.SERVER_BUSY,
+    ServiceBusAuthenticationError: service_bus.SERVER_BUSY,
+    ServiceBusAuthorizationError: service_bus.SERVER_BUSY,
+    ServiceBusServerBusyError: service_bus.SERVER_BUSY,
+    ServiceBusConnectionError: service_bus.SERVER_BUSY,
 }
 
 
@@ -68,8 +69,8 @@ def to_amqp_error(error: BaseException, entity: object = "") -> AmqpError:
         if isinstance(error, kind):
             return AmqpError(condition, str(error))
     if isinstance(error, ServiceBusError):
-        return AmqpError(c.SERVER_BUSY if error.retryable else c.INTERNAL_ERROR, error.message)
+        return AmqpError(service_bus.SERVER_BUSY if error.retryable else c.INTERNAL_ERROR, error.message)
     if isinstance(error, (TypeError, ValueError)):
-        return AmqpError(c.ARGUMENT_ERROR, str(error))
+        return AmqpError(service_bus.ARGUMENT_ERROR, str(error))
     LOGGER.error("unexpected error", exc_info=error)
     return AmqpError(c.INTERNAL_ERROR, f"{type(error).__name__}: the gateway's log has more")

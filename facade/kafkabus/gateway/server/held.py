@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, place_of
-from kafkabus.gateway.amqp.conditions import MESSAGE_LOCK_LOST, AmqpError
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server.conditions import MESSAGE_LOCK_LOST
 from kafkabus_mapping.numbers import LockToken, sequence_number
 
 if TYPE_CHECKING:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from kafkabus.gateway.amqp.connection import MECHANISMS, TRY_LATER, WRONG_CREDENTIALS, LoginError
+from kafkabus.gateway.amqp.sasl import TRY_LATER, WRONG_CREDENTIALS, LoginError
 from kafkabus.gateway.sas_tokens import Policies, TooManyAttemptsError, UnauthorizedError
 from kafkabus.gateway.server.connection_claims import Claims
 
+MECHANISMS: Final = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")
+"""The mechanisms by which clients may log in, as Service Bus and the older gateways of Azure's SDKs name them."""
 PLAIN: Final = "PLAIN"
 """The mechanism by which a client logs in with the name and a key of a policy."""
 EXTERNAL: Final = "EXTERNAL"

@@ -20,7 +20,8 @@ from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.amqp.link import Link
+from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import named_by
@@ -62,21 +63,21 @@ ALL_FROM_YEAR: Final = 9_999
 
 _STATUS: Final[Mapping[Symbol, int]] = {
     c.NOT_FOUND: 404,
-    c.MESSAGE_NOT_FOUND: 404,
+    service_bus.MESSAGE_NOT_FOUND: 404,
     c.NOT_IMPLEMENTED: 501,
     c.UNAUTHORIZED_ACCESS: 401,
     c.RESOURCE_LIMIT_EXCEEDED: 403,
-    c.MESSAGE_LOCK_LOST: 410,
-    c.SESSION_LOCK_LOST: 410,
-    c.SESSION_CANNOT_BE_LOCKED: 410,
+    service_bus.MESSAGE_LOCK_LOST: 410,
+    service_bus.SESSION_LOCK_LOST: 410,
+    service_bus.SESSION_CANNOT_BE_LOCKED: 410,
     c.INTERNAL_ERROR: 500,
-    c.ARGUMENT_ERROR: 400,
+    service_bus.ARGUMENT_ERROR: 400,
     c.NOT_ALLOWED: 400,
-    c.ENTITY_DISABLED: 400,
-    c.ENTITY_ALREADY_EXISTS: 409,
+    service_bus.ENTITY_DISABLED: 400,
+    service_bus.ENTITY_ALREADY_EXISTS: 409,
     c.MESSAGE_SIZE_EXCEEDED: 400,
-    c.TIMEOUT: 408,
-    c.SERVER_BUSY: 503,
+    service_bus.TIMEOUT: 408,
+    service_bus.SERVER_BUSY: 503,
 }
 NO_CONTENT: Final = 204
 _TELLING: Final = frozenset(
@@ -149,7 +150,7 @@ class ManagementNode(RequestNode):
                 raise AmqpError(c.NOT_IMPLEMENTED, f"no operation is called {request.operation!r}")
             self.peer.claims.check(str(self._path), *rights.OPERATIONS[name])
             if not isinstance(request.body, Mapping):
-                raise AmqpError(c.ARGUMENT_ERROR, f"the body of {request.operation!r} is a map")
+                raise AmqpError(service_bus.ARGUMENT_ERROR, f"the body of {request.operation!r} is a map")
             if request.part is not None and operation != self._settle:
                 raise AmqpError(
                     c.NOT_IMPLEMENTED,
@@ -166,7 +167,7 @@ class ManagementNode(RequestNode):
             return Answer(options, error=problem)
         options |= {"statusCode": Int(status), "statusDescription": "OK" if status == 200 else "No content"}
         if status == NO_CONTENT and request.operation.endswith("receive-by-sequence-number"):
-            options["errorCondition"] = c.MESSAGE_NOT_FOUND
+            options["errorCondition"] = service_bus.MESSAGE_NOT_FOUND
         return Answer(options, body)
 
     async def close(self) -> None:
@@ -206,12 +207,14 @@ class ManagementNode(RequestNode):
                     return node
         if wanted is None:
             return None
-        raise AmqpError(c.SESSION_LOCK_LOST, f"this connection has no receiver of session {wanted!r} of {self._path}")
+        raise AmqpError(
+            service_bus.SESSION_LOCK_LOST, f"this connection has no receiver of session {wanted!r} of {self._path}"
+        )
 
     def _session(self, request: Request, body: Mapping[str, Any]) -> ServiceBusSession:
         node = self._node(request, body)
         if node is None or node.session is None:
-            raise AmqpError(c.ARGUMENT_ERROR, "session-id is missing")
+            raise AmqpError(service_bus.ARGUMENT_ERROR, "session-id is missing")
         return node.session
 
     async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
@@ -286,7 +289,7 @@ class ManagementNode(RequestNode):
         node, entity = self._node(request, body), await self.peer.namespace.entity_with_messages(self._path)
         if node is None and entity.has_sessions:
             raise AmqpError(
-                c.ARGUMENT_ERROR,
+                service_bus.ARGUMENT_ERROR,
                 f"{self._path} has sessions: name the session, which a receiver of this connection holds",
             )
         receiver = self._receiver(node)
@@ -351,7 +354,8 @@ class ManagementNode(RequestNode):
             LOGGER.warning("deletion_unknown entity=%s count=%d error=%s", self._path, len(messages), error)
         if messages and not any(are_deleted):
             raise AmqpError(
-                c.MESSAGE_LOCK_LOST, "the messages' locks were lost before they were deleted: they stay deferred"
+                service_bus.MESSAGE_LOCK_LOST,
+                "the messages' locks were lost before they were deleted: they stay deferred",
             )
         session = None if receiver.session is None else receiver.session.session_id
         request.deleted = Deleted(place_of(entity), session, list(compress(payloads, are_deleted)))
@@ -382,20 +386,21 @@ class ManagementNode(RequestNode):
         wanted = body.get("session-id")
         if entity.has_sessions and not isinstance(wanted, str):
             raise AmqpError(
-                c.ARGUMENT_ERROR,
+                service_bus.ARGUMENT_ERROR,
                 f"session-id is {wanted!r:.60}: {self._path} has sessions, so name the session, which a receiver of this "
                 "connection holds, whose messages to delete",
             )
         if not entity.has_sessions and wanted is not None:
             raise AmqpError(
-                c.ARGUMENT_ERROR, f"session-id is {wanted!r:.60}: {self._path} has no sessions, so leave it out"
+                service_bus.ARGUMENT_ERROR,
+                f"session-id is {wanted!r:.60}: {self._path} has no sessions, so leave it out",
             )
         if not entity.has_sessions:
             return None
         session = self._session(request, body)
         if session._lock is None:
             # Without a lock, the messages of all sessions would be deleted.
-            raise AmqpError(c.SESSION_LOCK_LOST, f"{session} is not locked")
+            raise AmqpError(service_bus.SESSION_LOCK_LOST, f"{session} is not locked")
         return session._lock
 
     # Scheduled messages.
@@ -410,16 +415,16 @@ class ManagementNode(RequestNode):
         del request
         entries = body.get("messages")
         if not isinstance(entries, Sequence) or not entries:
-            raise AmqpError(c.ARGUMENT_ERROR, "messages is a list of one or more")
+            raise AmqpError(service_bus.ARGUMENT_ERROR, "messages is a list of one or more")
         outgoing, pace = list[Outgoing](), Pace()
         for entry in entries:
             payload = entry.get("message") if isinstance(entry, Mapping) else None
             if not isinstance(payload, bytes):
-                raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
+                raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
             outgoing += decode_transfer(payload, 0, self.peer.namespace.context.descriptions.written_format)
             await pace.keep()
         if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
-            raise AmqpError(c.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
+            raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
             return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
@@ -526,7 +531,7 @@ def _number(body: Mapping[str, Any], name: str, default: int) -> int:
     if value is None:
         return default
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a number, 0 or more")
+        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a number, 0 or more")
     return int(value)
 
 
@@ -534,7 +539,7 @@ def _number_to_delete(body: Mapping[str, Any]) -> int:
     value = body.get("message-count")
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_DELETED:
         raise AmqpError(
-            c.ARGUMENT_ERROR,
+            service_bus.ARGUMENT_ERROR,
             f"message-count is {value!r:.60}: it is an int from 1 to {MOST_DELETED:,}; nothing was deleted",
         )
     return int(value)
@@ -546,19 +551,19 @@ def _time(body: Mapping[str, Any], name: str) -> int:
     if isinstance(value, Milliseconds):
         return int(value)
     if not isinstance(value, datetime):
-        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a timestamp; nothing was deleted")
+        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a timestamp; nothing was deleted")
     return to_milliseconds(value)
 
 
 def _text(body: Mapping[str, Any], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str):
-        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a text")
+        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a text")
     return str(value)
 
 
 def _numbers(body: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
     value = body.get(name)
     if not isinstance(value, Sequence) or len(value) > MOST_NUMBERS or not all(isinstance(one, kind) for one in value):
-        raise AmqpError(c.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is an array of up to {MOST_NUMBERS}")
+        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is an array of up to {MOST_NUMBERS}")
     return [int(one) if kind is int else one for one in value]

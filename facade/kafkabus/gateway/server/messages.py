@@ -26,7 +26,8 @@ from kafkabus._core.raw_message import (
     plain,
     text_of,
 )
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,

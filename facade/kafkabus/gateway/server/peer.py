@@ -20,29 +20,28 @@ from kafkabus._runtime.networks import network_of
 from kafkabus._runtime.turns import Pace, Slots
 from kafkabus.gateway.amqp.conditions import (
     CONNECTION_FORCED,
-    MESSAGE_LOCK_LOST,
     NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     AmqpError,
 )
 from kafkabus.gateway.amqp.connection import Connection
+from kafkabus.gateway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
 from kafkabus.gateway.amqp.events import (
     Closed,
     Delivered,
     Discarded,
     Disposed,
     Event,
-    IncomingDelivery,
     LinkAttached,
     LinkDetached,
     LinkFlowed,
     Opened,
-    OutgoingDelivery,
 )
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
-from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.commons import Commons
+from kafkabus.gateway.server.conditions import MESSAGE_LOCK_LOST
 from kafkabus.gateway.server.connection_claims import Claims
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.index import Index
@@ -187,7 +186,7 @@ class Peer(asyncio.BufferedProtocol):
         self._node_factory = node_factory
         settings = commons.settings
         self.engine = Connection(
-            f"kafkabus-{uuid.uuid4().hex}", settings.limits, offered(settings.policies), self._log_in
+            f"kafkabus-{uuid.uuid4().hex}", offered(settings.policies), settings.limits, self._log_in
         )
         self.can_write = asyncio.Event()
         self.can_write.set()
@@ -381,14 +380,14 @@ class Peer(asyncio.BufferedProtocol):
         self._is_let_go = True
         self.engine.lose()
         unsent = [one for link in self.nodes for one in link.unsent]
-        for deleted in (*self._on_the_way.take(), *self.engine.take_sent(), *unsent):
+        for deleted in (*self._on_the_way.take(), *self.engine.output.take_contents(), *unsent):
             self.commons.undelivered.put(deleted)
         self.start(self._let_go())
 
     def flush(self) -> None:
         """Send what the engine has to say."""
         self._unflushed = 0
-        output, sent = self.engine.take_output(), self.engine.take_sent()
+        output, sent = self.engine.output.take(), self.engine.output.take_contents()
         if output and self._transport is not None and not self._transport.is_closing():
             self._on_the_way.note(len(output), sent)
             self._transport.write(output)
@@ -492,7 +491,11 @@ class Peer(asyncio.BufferedProtocol):
 
     def _shared_bytes(self, transport: asyncio.Transport) -> int:
         """Return what counts in total alone; see ``Budget.note``."""
-        lasting = self.claims.kept_bytes + LINK_BYTES * self.engine.links + UNSETTLED_BYTES * self.engine.unsettled
+        lasting = (
+            self.claims.kept_bytes
+            + LINK_BYTES * self.engine.usage.links
+            + UNSETTLED_BYTES * self.engine.usage.unsettled
+        )
         unread = max(0, transport.get_write_buffer_size() - self.largest_answer)
         return lasting + unread + self.carried_bytes
 
@@ -672,21 +675,18 @@ class Peer(asyncio.BufferedProtocol):
             handler(event)
 
     def _delivered(self, event: Delivered) -> None:
-        node = self.nodes.get(event.delivery.link)
+        node = self.nodes.get(event.link)
         if node is None:
             self.transactions.fail(event.delivery.state, _LOST)
         else:
             node.delivered(event.delivery)
 
     def _disposed(self, event: Disposed) -> None:
-        by_link: dict[Link, list[OutgoingDelivery]] = {}
-        for delivery in event.deliveries:
-            by_link.setdefault(delivery.link, []).append(delivery)
-        for link, deliveries in by_link.items():
-            if link in self.nodes:
-                self.nodes[link].disposed(deliveries, event.state, event.settled)
-            else:
-                self.transactions.fail(event.state, _LOST)
+        node = self.nodes.get(event.link)
+        if node is None:
+            self.transactions.fail(event.state, _LOST)
+        else:
+            node.disposed(event.deliveries, event.state, event.settled)
 
     def _discarded(self, event: Discarded) -> None:
         self.transactions.fail(event.state, _LOST)
@@ -768,7 +768,7 @@ class Peer(asyncio.BufferedProtocol):
         """Have a transaction fail if frames of a message that is part of it are missing."""
         for session in self.engine.sessions.values():
             for link in session.links.values():
-                state = None if link.coming is None else link.coming.state
+                state = None if link.partial is None else link.partial.state
                 if isinstance(state, TransactionalState) and state.txn_id == name:
                     self.transactions.fail(state, _INCOMPLETE)
 
@@ -920,7 +920,7 @@ class BaseNode:
     def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Note that the client settled what it was sent."""
         del state, settled
-        self.link.session.forget(deliveries)
+        self.link.forget(deliveries)
 
     async def close(self) -> None:
         """Do nothing."""

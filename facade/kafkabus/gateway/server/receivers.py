@@ -25,20 +25,16 @@ from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp.conditions import (
-    ENTITY_DISABLED,
     INTERNAL_ERROR,
-    MESSAGE_LOCK_LOST,
     MESSAGE_SIZE_EXCEEDED,
     NOT_ALLOWED,
     NOT_FOUND,
     RESOURCE_LIMIT_EXCEEDED,
-    SERVER_BUSY,
-    SESSION_LOCK_LOST,
     UNAUTHORIZED_ACCESS,
     AmqpError,
 )
-from kafkabus.gateway.amqp.conditions import TIMEOUT as TIMED_OUT
-from kafkabus.gateway.amqp.events import OutgoingDelivery
+from kafkabus.gateway.amqp.deliveries import OutgoingDelivery
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import (
     SETTLED,
     Composite,
@@ -46,7 +42,13 @@ from kafkabus.gateway.amqp.performatives import (
     error_of,
     fields_of,
 )
-from kafkabus.gateway.amqp.session import Link
+from kafkabus.gateway.server.conditions import (
+    ENTITY_DISABLED,
+    MESSAGE_LOCK_LOST,
+    SERVER_BUSY,
+    SESSION_LOCK_LOST,
+    TIMEOUT,
+)
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import discard_body
 from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
@@ -63,7 +65,6 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
-TIMEOUT: Final = Symbol("com.microsoft:timeout")
 LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
 
 SESSION_WAIT: Final = 60.0
@@ -126,7 +127,7 @@ TELLS: Final = frozenset(
 
 At others, Azure's SDK for Go tries again, and its second try succeeds without being sent.
 """
-PASSES: Final = frozenset({SERVER_BUSY, TIMED_OUT, INTERNAL_ERROR})
+PASSES: Final = frozenset({SERVER_BUSY, TIMEOUT, INTERNAL_ERROR})
 """Conditions of which a client that waits for no answer need not know: its messages come again."""
 
 
@@ -189,6 +190,7 @@ class ReceiverNode(BaseNode):
             AmqpError: The client asks for something that is not in force.
         """
         asked = self._asked
+        # The property has the name of the condition.
         timeout = fields_of(self.link.attach.properties).get(TIMEOUT)
         wait = timeout / 1000 if isinstance(timeout, int) and timeout > 0 else SESSION_WAIT
         entity = await self._checked_entity(asked.in_session)
@@ -345,7 +347,7 @@ class ReceiverNode(BaseNode):
                     if messages:
                         continue
                 if link.drain:
-                    link.drained()
+                    link.give_up_credit()
                     self.peer.flush_soon()
                 await self._until_wanted()
         except Exception as error:  # noqa: BLE001 - the client is told
@@ -361,15 +363,15 @@ class ReceiverNode(BaseNode):
         if link.credit <= 0 or not self._has_room:
             self._wanted.clear()
             if link.credit > 0:
-                link.session.await_room(link, self._needed_frames)
+                link.session.window.await_room(link, self._needed_frames)
             await self._wanted.wait()
 
     @property
     def _has_room(self) -> bool:
-        peer, session = self.peer, self.link.session
+        peer, window = self.peer, self.link.session.window
         if peer.is_ending or peer.is_lost or self.link.unsettled >= peer.commons.settings.unsettled:
             return False
-        return session.room >= self._needed_frames if self._takes else session.waiting < MOST_FRAMES_WAITING
+        return window.room >= self._needed_frames if self._takes else window.waiting < MOST_FRAMES_WAITING
 
     async def _messages(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
         """Wait for messages; return none if the client does not want any more meanwhile."""
@@ -484,7 +486,7 @@ class ReceiverNode(BaseNode):
         while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
             needed = self._frames_for(payload)
             self._needed, self._needed_frames = len(payload), needed
-            if not self.peer.has_room_for(len(payload)) or link.session.room < needed or self.peer.is_ending:
+            if not self.peer.has_room_for(len(payload)) or link.session.window.room < needed or self.peer.is_ending:
                 return False
             self._needed, self._needed_frames = 0, 1
             link.send(self._next_tag(), payload, settled=True, content=kept.take_first(*place))
@@ -498,8 +500,7 @@ class ReceiverNode(BaseNode):
     def _unit(self, left: deque[ServiceBusReceivedMessage]) -> list[_Taken]:
         """Take the next messages, as many as the client's credit, its window and the socket take at once."""
         link, unit = self.link, list[_Taken]()
-        session = link.session
-        room, frames = self.peer.room, session.room
+        room, frames = self.peer.room, link.session.window.room
         self._needed, self._needed_frames = 0, 1
         while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
             payload = encode_message(left[0], for_java=self.peer.is_java)
@@ -516,7 +517,7 @@ class ReceiverNode(BaseNode):
 
     def _frames_for(self, payload: bytes) -> int:
         """Return for how many frames there must be room: not for more than the client ever takes at once."""
-        return max(1, min(self.link.frames_of(len(payload)), self.link.session.largest_window))
+        return max(1, min(self.link.count_frames(len(payload)), self.link.session.window.largest))
 
     async def _complete_and_send(self, unit: Sequence[_Taken]) -> None:
         """Complete messages, and send those that were completed.
@@ -539,16 +540,16 @@ class ReceiverNode(BaseNode):
     @contextmanager
     def _reserving(self, payloads: Sequence[bytes]) -> Generator[None]:
         """Keep room for messages in the client's window and in the socket, until they have used it."""
-        peer, session = self.peer, self.link.session
+        peer, window = self.peer, self.link.session.window
         frames, size = sum(map(self._frames_for, payloads)), sum(map(len, payloads))
-        session.reserved += frames
+        window.reserved += frames
         peer.reserved_bytes += size
         try:
             yield
         finally:
-            session.reserved -= frames
+            window.reserved -= frames
             peer.reserved_bytes -= size
-            for link in session.take_ready():
+            for link in window.take_ready():
                 peer.tell_flowed(link)
 
     async def _complete(self, unit: Sequence[_Taken], payloads: list[bytes]) -> None:
@@ -622,21 +623,21 @@ class ReceiverNode(BaseNode):
                 LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(some), error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
-        session = self.link.session
+        link = self.link
         if error is not None and self._hides(group, error):
-            self.peer.detach(self.link, error)
+            self.peer.detach(link, error)
         if group.settled:
-            session.forget(group.deliveries)
+            link.forget(group.deliveries)
             return
         echo = echo_of(group.state)
         if error is None:
-            session.settle(group.deliveries, echo)
+            link.settle(group.deliveries, echo)
             return
         refused = within(group.state, Rejected(error_of(error)))
         if error.condition in {MESSAGE_LOCK_LOST, SESSION_LOCK_LOST}:
             # Of several, some may have been settled.
-            session.settle([one for one in group.deliveries if one.content._settled], echo)
-        session.settle(group.deliveries, refused)
+            link.settle([one for one in group.deliveries if one.content._settled], echo)
+        link.settle(group.deliveries, refused)
 
     @staticmethod
     def _hides(group: _Group, error: AmqpError) -> bool:

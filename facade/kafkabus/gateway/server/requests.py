@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._runtime.turns import Pace
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED, AmqpError
-from kafkabus.gateway.amqp.events import IncomingDelivery
+from kafkabus.gateway.amqp.conditions import CONNECTION_FORCED, MESSAGE_SIZE_EXCEEDED, AmqpError
+from kafkabus.gateway.amqp.deliveries import IncomingDelivery
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
-from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.addresses import CLAIMS, path_of
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import LARGE, MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.transactions import Enlistment, within
@@ -112,7 +113,7 @@ class ReplyNode(BaseNode):
         if deleted is not None and (self._is_closed or not self.link.is_attached):
             peer.commons.undelivered.put(deleted)
             return
-        waiting = peer.answer_bytes + peer.engine.waiting_bytes
+        waiting = peer.answer_bytes + peer.engine.usage.waiting_bytes
         # One is kept whatever its size is.
         has_room = len(self._waiting) < MOST_WAITING and (not waiting or waiting + len(payload) <= MOST_WAITING_BYTES)
         if has_room or deleted is not None:
@@ -139,7 +140,7 @@ class ReplyNode(BaseNode):
             self.peer.answer_bytes -= len(payload)
             self.link.send(self._count.to_bytes(4, "big"), payload, settled=True, content=deleted)
         if self.link.drain and self.link.is_attached:
-            self.link.drained()
+            self.link.give_up_credit()
 
     async def close(self) -> None:
         """Forget the answers that wait, and keep the messages that were deleted for them for other clients."""
@@ -196,9 +197,9 @@ class RequestNode(BaseNode):
                 await self._pace.keep()
         except AmqpError as problem:
             error = problem
-            self.link.session.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
+            self.link.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
         else:
-            self.link.session.acknowledge([delivery], within(delivery.state, Accepted()))
+            self.link.acknowledge([delivery], within(delivery.state, Accepted()))
             request.reply = self._reply_node(request)
             if not self.only_tells(request):
                 self._dispensable.discard(task)

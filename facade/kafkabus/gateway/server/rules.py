@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import plain_value
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, AmqpError
+from kafkabus.gateway.amqp.conditions import AmqpError
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,

@@ -20,15 +20,10 @@ from kafkabus._core.exceptions import (
 from kafkabus._core.message import Outgoing, ServiceBusMessageBatch
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusSender
-from kafkabus.gateway.amqp.conditions import (
-    INTERNAL_ERROR,
-    MESSAGE_SIZE_EXCEEDED,
-    NOT_IMPLEMENTED,
-    AmqpError,
-)
-from kafkabus.gateway.amqp.events import IncomingDelivery
+from kafkabus.gateway.amqp.conditions import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.deliveries import IncomingDelivery
+from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, error_of, fields_of
-from kafkabus.gateway.amqp.session import Link
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.messages import LARGE, decode_transfer
 from kafkabus.gateway.server.peer import BaseNode
@@ -233,7 +228,7 @@ class SenderNode(BaseNode):
             one.delivery.settled and (one.part is None or one.part.is_unknown) for one in arrivals
         ):
             self._untold = self._untold or error
-        self.link.session.acknowledge([one.delivery for one in arrivals], state)
+        self.link.acknowledge([one.delivery for one in arrivals], state)
 
     async def close(self) -> None:
         """Let go of the sender when everything that came is stored."""

@@ -12,7 +12,7 @@ from kafkabus._core.amqp_encoding import plain_value
 from kafkabus._core.entity import Entity
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus.aio import ServiceBusReceiver
-from kafkabus.gateway.amqp.conditions import ARGUMENT_ERROR, DEAD_LETTER, NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Composite,
@@ -23,6 +23,7 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     fields_of,
 )
+from kafkabus.gateway.server.conditions import ARGUMENT_ERROR, DEAD_LETTER
 from kafkabus.gateway.server.held import read_contents
 from kafkabus.gateway.server.transactions import Enlistment
 

@@ -30,13 +30,13 @@ from kafkabus.aio import ServiceBusTransaction
 from kafkabus.gateway.amqp.conditions import (
     INTERNAL_ERROR,
     RESOURCE_LIMIT_EXCEEDED,
-    SERVER_BUSY,
     TRANSACTION_ROLLBACK,
     TRANSACTION_TIMEOUT,
     UNKNOWN_TRANSACTION,
     AmqpError,
 )
 from kafkabus.gateway.amqp.performatives import Composite, TransactionalState
+from kafkabus.gateway.server.conditions import SERVER_BUSY
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 

@@ -1,0 +1,55 @@
+"""The bytes that the engine has to say: all parts of it write frames here, and its owner takes them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kafkabus.gateway.amqp.frames import HEAD_BYTES, SASL_FRAME, SMALLEST_MAX_FRAME, frame_of
+from kafkabus.gateway.amqp.performatives import Composite, fitted
+
+
+class Output:
+    """The frames of one connection, until they are taken.
+
+    Attributes:
+        frame_bytes: The largest frame that the peer takes.
+    """
+
+    def __init__(self) -> None:
+        self.frame_bytes = SMALLEST_MAX_FRAME
+        self._frames: list[bytes] = []
+        self._contents: list[Any] = []
+
+    def add(self, data: bytes, content: Any = None) -> None:
+        """Add encoded frames, or a header.
+
+        Args:
+            data: The bytes.
+            content: The owner's note of the settled delivery that they end; None without one.
+        """
+        self._frames.append(data)
+        if content is not None:
+            self._contents.append(content)
+
+    def write(self, performative: Composite, channel: int = 0) -> None:
+        """Add a frame; the description of its error is cut to what the peer takes."""
+        self._frames.append(frame_of(channel, fitted(performative, self.frame_bytes - HEAD_BYTES)))
+
+    def write_sasl(self, performative: Composite) -> None:
+        """Add a frame of a login."""
+        self._frames.append(frame_of(0, performative.encoded(), kind=SASL_FRAME))
+
+    def take(self) -> bytes:
+        """Return the bytes, and forget them."""
+        data = b"".join(self._frames)
+        self._frames.clear()
+        return data
+
+    def take_contents(self) -> list[Any]:
+        """Return the notes of settled deliveries that were added as a whole, and forget them."""
+        contents, self._contents = self._contents, []
+        return contents
+
+    def clear(self) -> None:
+        """Forget the bytes."""
+        self._frames.clear()
