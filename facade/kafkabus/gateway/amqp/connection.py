@@ -382,9 +382,7 @@ class Connection:
         return [event for session in sessions.values() for event in session.on_connection_end()]
 
     TRANSITIONS: ClassVar[
-        Mapping[
-            tuple[ConnectionState, ConnectionInput], tuple[Callable[[Connection, Any], list[Event]], ConnectionState]
-        ]
+        Mapping[tuple[ConnectionState, ConnectionInput], tuple[Callable[..., list[Event]], ConnectionState]]
     ] = {
         (ConnectionState.START, ConnectionInput.SASL_HEADER): (_offer_mechanisms, ConnectionState.SASL),
         (ConnectionState.START, ConnectionInput.AMQP_HEADER): (_answer_header, ConnectionState.HEADERS_EXCHANGED),
@@ -407,4 +405,4 @@ class Connection:
         (ConnectionState.CLOSE_SENT, ConnectionInput.PEER_CLOSE): (_end, ConnectionState.CLOSED),
         (ConnectionState.CLOSE_SENT, ConnectionInput.ERROR): (_fail, ConnectionState.CLOSED),
     }
-    """What is done for an input in a state, and the state that follows; any other input is an error of the peer."""
+    """The action for an input in a state, and the state that follows; any other input is an error of the peer."""

@@ -443,7 +443,7 @@ class Link:
             session.write_encoded(encode_disposition(role, numbers[at], numbers[last], encoded))
             at = last + 1
 
-    TRANSITIONS: ClassVar[Mapping[tuple[LinkState, LinkInput], tuple[Callable[[Link, Any], None], LinkState]]] = {
+    TRANSITIONS: ClassVar[Mapping[tuple[LinkState, LinkInput], tuple[Callable[..., None], LinkState]]] = {
         (LinkState.ATTACH_RECEIVED, LinkInput.ACCEPT): (_write_attach, LinkState.ATTACHED),
         (LinkState.ATTACH_RECEIVED, LinkInput.REFUSE): (_write_refusal, LinkState.DETACHED),
         (LinkState.ATTACH_RECEIVED, LinkInput.DETACH): (_write_refusal, LinkState.DETACHED),
@@ -454,4 +454,4 @@ class Link:
         (LinkState.ATTACHED, LinkInput.PEER_DETACH): (_answer_detach, LinkState.DETACHED),
         (LinkState.ATTACHED, LinkInput.SESSION_END): (_end_with_session, LinkState.DETACHED),
     }
-    """What is done for an input in a state, and the state that follows; any other input changes nothing."""
+    """The action for an input in a state, and the state that follows; any other input changes nothing."""

@@ -313,7 +313,7 @@ class Session:
         return events
 
     TRANSITIONS: ClassVar[
-        Mapping[tuple[SessionState, SessionInput], tuple[Callable[[Session, Any], list[Event]], SessionState]]
+        Mapping[tuple[SessionState, SessionInput], tuple[Callable[..., list[Event]], SessionState]]
     ] = {
         (SessionState.MAPPED, SessionInput.ATTACH): (_on_attach, SessionState.MAPPED),
         (SessionState.MAPPED, SessionInput.FLOW): (_on_flow, SessionState.MAPPED),
@@ -323,4 +323,4 @@ class Session:
         (SessionState.MAPPED, SessionInput.END): (_write_end, SessionState.ENDED),
         (SessionState.MAPPED, SessionInput.CONNECTION_END): (_let_go, SessionState.ENDED),
     }
-    """What is done for an input in a state, and the state that follows; a session that has ended gets no input."""
+    """The action for an input in a state, and the state that follows; a session that has ended gets no input."""
