@@ -56,13 +56,15 @@ class _Figures(Collector):
         yield InfoMetricFamily("kafkabus_gateway", "The gateway.", {"version": __version__})
         yield GaugeMetricFamily("kafkabus_gateway_connections", "Open connections.", len(gateway.commons.clients))
         links = GaugeMetricFamily("kafkabus_gateway_links", "Attached links, by the client's role.", labels=["role"])
-        attached = [link.sends for peer in list(gateway.commons.clients) for link in list(peer.nodes)]
+        attached = [link.sends for peer in list(gateway.commons.clients) for link in list(peer.links.nodes)]
         links.add_metric(["receiver"], sum(attached))
         links.add_metric(["sender"], len(attached) - sum(attached))
         yield links
-        held = sum(link.unsettled for peer in list(gateway.commons.clients) for link in list(peer.nodes) if link.sends)
+        held = sum(
+            link.unsettled for peer in list(gateway.commons.clients) for link in list(peer.links.nodes) if link.sends
+        )
         yield GaugeMetricFamily("kafkabus_gateway_unsettled_messages", "Messages that clients hold over links.", held)
-        waiting = sum(peer.held_bytes for peer in list(gateway.commons.clients))
+        waiting = sum(peer.load.held_bytes for peer in list(gateway.commons.clients))
         yield GaugeMetricFamily("kafkabus_gateway_waiting_bytes", "Bytes of messages that wait to be stored.", waiting)
         opened = CounterMetricFamily("kafkabus_gateway_connections_opened", "Connections that were made.")
         opened.add_metric([], gateway.commons.tally.opened)

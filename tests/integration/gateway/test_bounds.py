@@ -19,11 +19,11 @@ from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Released, Source, Target, Transfer
 from kafkabus.gateway.sas_tokens import Policies, Policy, Right, UnauthorizedError
-from kafkabus.gateway.server import management, receivers, requests
+from kafkabus.gateway.server import client_load, client_socket, management, receivers, requests
 from kafkabus.gateway.server import peer as peers
+from kafkabus.gateway.server.client_load import ClientLoad
 from kafkabus.gateway.server.connection_claims import Claims
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.testing import InMemoryNamespace
@@ -83,7 +83,7 @@ async def test_answers_that_nobody_takes_are_dropped(
         [peer] = gateway.commons.clients
         for _ in range(30):
             await link.send(request("m" * 50_000))
-        kept = peer.answer_bytes + peer.engine.usage.waiting_bytes
+        kept = peer.load.answer_bytes + peer.engine.usage.waiting_bytes
         assert 100_000 < kept < 250_000
         await is_served(port)
 
@@ -92,16 +92,16 @@ async def test_a_client_that_does_not_read_is_not_read(
     namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And cut off if it goes on; the questions would have 2 MB of answers, of which the operating system takes little."""
-    monkeypatch.setattr(peers, "READ_WITHIN", 0.3)
+    monkeypatch.setattr(client_socket, "READ_WITHIN", 0.3)
     async with gateway_with(namespace) as (gateway, port), AmqpClient(port) as client:
         [peer] = gateway.commons.clients
-        assert peer._transport is not None
-        peer._transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, 8_192)
+        assert peer.socket.transport is not None
+        peer.socket.transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_SNDBUF, 8_192)
         client.pause_reading()
         flow = Flow(next_incoming_id=0, incoming_window=9, next_outgoing_id=0, outgoing_window=9, echo=True)
         for _ in range(50):
             client.raw(1_000 * frame_of(0, flow.encoded()))
-        await become(lambda: "unread" in peer._pauses)
+        await become(lambda: "unread" in peer.socket.pauses)
         assert gateway.commons.budget.bytes < 500_000
         await is_served(port)
         await become(lambda: peer not in gateway.commons.clients)
@@ -112,7 +112,7 @@ async def test_a_client_that_does_not_read_is_not_read(
 
 @pytest.mark.parametrize(
     ("module", "name", "value"),
-    [(peers, "CARRIED_BYTES", 500_000), (peers, "CARRIED_SHARE", 0.002), (receivers, "CARRIED_FOR", 0.2)],
+    [(client_load, "CARRIED_BYTES", 500_000), (client_load, "CARRIED_SHARE", 0.002), (receivers, "CARRIED_FOR", 0.2)],
 )
 async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
     namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str, value: float
@@ -125,36 +125,36 @@ async def test_a_client_that_does_not_read_keeps_few_messages_from_others(
             await sender.send(message(b"%d".ljust(200_000) % number))
         async with AmqpClient(port) as stuck:
             links = [await stuck.receiver("q", handle) for handle in range(1, 5)]
-            [peer] = [one for one in gateway.commons.clients if len(one.nodes) == len(links)]
-            assert peer._transport is not None
-            for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
+            [peer] = [one for one in gateway.commons.clients if len(one.links.nodes) == len(links)]
+            assert peer.socket.transport is not None
+            for transport, which in ((peer.socket.transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
                 transport.get_extra_info("socket").setsockopt(SOL_SOCKET, which, 20_000)
             stuck.pause_reading()
             for link in links:
                 link.grant(100)
-            await become(lambda: not peer.can_write.is_set())
+            await become(lambda: not peer.socket.can_write.is_set())
             # Without the bound, each of the links keeps four.
             assert len({bytes(one.body[:2]) for one in await received(await client.receiver("q", 60), 50)}) == 50
-            await become(lambda: peer.carried_bytes == 0)
+            await become(lambda: peer.load.carried_bytes == 0)
             # Messages that went back count no longer; what the operating system took since it was noted is less than one.
-            assert gateway.commons.budget._kept[peer.network][peer][1] < peer._shared_bytes(peer._transport) + 200_000
+            assert gateway.commons.budget._kept[peer.network][peer][1] < peer.shared_bytes + 200_000
             stuck.abort()
             await stuck.until(lambda: False)
         await become(lambda: len(gateway.commons.clients) == 1)
-        assert peer.carried_bytes == gateway.commons.carried_bytes == 0
+        assert peer.load.carried_bytes == gateway.commons.carried_bytes == 0
 
 
 @pytest.fixture
 def most_carried(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The most bytes of claimed messages that any client had at a time; a link may claim about 100,000 bytes at once."""
     monkeypatch.setattr(receivers, "BYTES_AT_ONCE", 100_000)
-    carry, most = Peer.carry, [0]
+    carry, most = ClientLoad.carry, [0]
 
-    def note(peer: Peer, size: int) -> None:
-        carry(peer, size)
-        most[0] = max(most[0], peer.carried_bytes)
+    def note(load: ClientLoad, size: int) -> None:
+        carry(load, size)
+        most[0] = max(most[0], load.carried_bytes)
 
-    monkeypatch.setattr(Peer, "carry", note)
+    monkeypatch.setattr(ClientLoad, "carry", note)
     return most
 
 
@@ -268,14 +268,16 @@ async def test_a_browser_that_reads_again_gets_each_message_once(namespace: InMe
                 await stuck.attach(handle, receives=True, source=source, target=Target("here"))
                 for handle in range(1, 5)
             ]
-            [peer] = [one for one in gateway.commons.clients if len(one.nodes) == len(links)]
+            [peer] = [one for one in gateway.commons.clients if len(one.links.nodes) == len(links)]
             if not by_window:
                 stuck.pause_reading()
             for link in links:
                 link.grant(100)
-            await become(lambda: peer.engine.usage.waiting_bytes > 0 if by_window else not peer.can_write.is_set())
+            await become(
+                lambda: peer.engine.usage.waiting_bytes > 0 if by_window else not peer.socket.can_write.is_set()
+            )
             await is_served(port, "t")
-            await become(lambda: peer.carried_bytes == 0)
+            await become(lambda: peer.load.carried_bytes == 0)
             stuck.window = 1_000
             stuck.resume_reading()
             for link in links:
@@ -308,14 +310,14 @@ async def test_less_is_read_of_each_while_all_wait_for_too_much(namespace: InMem
     async with gateway_with(namespace, all_held_bytes=10_000_000, held_bytes=9_000_000) as (gateway, port):
         async with AmqpClient(port), AmqpClient(port):
             first, second = gateway.commons.clients
-            first.hold(8_500_000)
-            second.hold(1_200_000)
-            assert (first._pauses, second._pauses) == (set(), set())
-            second.hold(400_000)
-            assert (first._pauses, second._pauses) == (set(), {"held"})
-            second.hold(-1_600_000)
-            first.hold(-8_500_000)
-            assert (first._pauses, second._pauses, gateway.commons.held_bytes) == (set(), set(), 0)
+            first.load.hold(8_500_000)
+            second.load.hold(1_200_000)
+            assert (first.socket.pauses, second.socket.pauses) == (set(), set())
+            second.load.hold(400_000)
+            assert (first.socket.pauses, second.socket.pauses) == (set(), {"held"})
+            second.load.hold(-1_600_000)
+            first.load.hold(-8_500_000)
+            assert (first.socket.pauses, second.socket.pauses, gateway.commons.held_bytes) == (set(), set(), 0)
 
 
 async def test_a_peek_is_answered_with_so_many_bytes(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,9 +23,9 @@ from kafkabus.gateway.amqp.performatives import (
     Target,
     TransactionalState,
 )
-from kafkabus.gateway.server import peer, receivers
+from kafkabus.gateway.server import client_links, receivers
+from kafkabus.gateway.server.client_links import OPENED_AT_ONCE
 from kafkabus.gateway.server.gateway import Gateway
-from kafkabus.gateway.server.peer import OPENED_AT_ONCE
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.undelivered import Deleted, place_of
@@ -59,7 +59,7 @@ async def test_few_links_of_a_client_are_opened_at_a_time(
         await opening(node)
 
     monkeypatch.setattr(ReceiverNode, "open", late)
-    monkeypatch.setattr(peer, "LINK_WITHIN", PATIENCE)
+    monkeypatch.setattr(client_links, "LINK_WITHIN", PATIENCE)
     async with AmqpClient(port) as many:
         sender = await many.sender("q", 90)
         holder = await many.receiver("s", 91, filters={SESSION_FILTER: "A"})
@@ -237,10 +237,12 @@ async def test_a_completion_with_an_unknown_outcome_loses_no_message(
         link = await gone.receiver("q", takes=True)
         link.grant(1)
         await asyncio.wait_for(begun.wait(), PATIENCE)
-        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [
+            one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
+        ]
         gone.abort()
         await gone.until(lambda: False)
-    while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
+    while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing tells
         await asyncio.sleep(0.01)
     is_over.set()
     monkeypatch.undo()
@@ -285,7 +287,9 @@ async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
     async with narrow:
         source = Source("q", distribution_mode="copy")
         link = await narrow.attach(1, receives=True, source=source, target=Target("here"))
-        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [
+            one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
+        ]
         link.grant(1_000)
         while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)

@@ -104,7 +104,7 @@ async def test_a_link_that_deletes_is_detached_a_little_after_its_sessions_lock(
     link = await client.attach(5, receives=True, source=source, target=Target("here"), **modes)
     link.grant(1)
     [peer] = gateway.commons.clients
-    [node] = [node for node in peer.nodes.values() if isinstance(node, ReceiverNode)]
+    [node] = [node for node in peer.links.nodes.values() if isinstance(node, ReceiverNode)]
     if takes:
         await become(lambda: node._pump is not None and node._pump.done())
         assert node.link.is_attached
@@ -296,10 +296,12 @@ async def test_what_is_deleted_for_a_client_that_is_lost_goes_to_the_next_one(
         receiver = await lost.receiver(entity, takes=True, filters=filters)
         receiver.grant(3)
         await asyncio.wait_for(completions.came.wait(), PATIENCE)
-        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
+        (peer,) = [
+            one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
+        ]
         lost.abort()
         await lost.until(lambda: False)
-        while not peer.is_lost:  # noqa: ASYNC110 - nothing tells
+        while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         completions.may_go.set()
         while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
@@ -318,12 +320,14 @@ async def test_no_more_is_deleted_than_the_operating_system_holds(
         receiver = await stuck.receiver("q", takes=True)
         stuck.pause_reading()
         receiver.grant(80)
-        (peer,) = [one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.nodes)]
-        while peer.room >= 250_000:  # noqa: ASYNC110 - nothing tells
+        (peer,) = [
+            one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
+        ]
+        while peer.socket.room >= 250_000:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         buffers = sum(
             int(transport.get_extra_info("socket").getsockopt(SOL_SOCKET, which))
-            for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF))
+            for transport, which in ((peer.socket.transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF))
             if transport is not None
         )
         stuck.abort()

@@ -31,9 +31,8 @@ from kafkabus.gateway.amqp.performatives import (
     Released,
     Transfer,
 )
+from kafkabus.gateway.server import client_socket, management
 from kafkabus.gateway.server import conditions as service_bus
-from kafkabus.gateway.server import management
-from kafkabus.gateway.server import peer as peers
 from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
@@ -1085,8 +1084,8 @@ async def test_a_client_that_does_not_read_the_end_is_cut_off(
     namespace: InMemoryNamespace, monkeypatch: pytest.MonkeyPatch, idle_ms: int
 ) -> None:
     """A silent client, and one that breaks a rule: messages that were sent to it would stay in the gateway for ever."""
-    monkeypatch.setattr(peers, "CLOSED_WITHIN", 0.1)
-    monkeypatch.setattr(peers, "READ_WITHIN", 0.3)
+    monkeypatch.setattr(client_socket, "CLOSED_WITHIN", 0.1)
+    monkeypatch.setattr(client_socket, "READ_WITHIN", 0.3)
     async with Gateway(namespace.connection_string, GatewaySettings(limits=Limits(idle_ms=idle_ms))) as gateway:
         port = await gateway.listen("127.0.0.1", 0)
         async with AmqpClient(port) as sending:
@@ -1098,7 +1097,7 @@ async def test_a_client_that_does_not_read_the_end_is_cut_off(
             (peer,) = gateway.commons.clients
             stuck.pause_reading()
             receiver.grant(60)
-            while peer.can_write.is_set():  # noqa: ASYNC110 - nothing tells
+            while peer.socket.can_write.is_set():  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
             if idle_ms > 200:
                 stuck.raw(b"\x00\x00\x00\x10\x02\x00\x00\x00rubbish!")

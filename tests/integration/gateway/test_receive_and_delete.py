@@ -65,7 +65,7 @@ async def kept(gateway: Gateway, *bodies: bytes) -> None:
 def peer_of(gateway: Gateway, handle: int = 1) -> Peer:
     """Return the connection that has a link with a handle."""
     (peer,) = [
-        one for one in gateway.commons.clients if any(link.attach.name == f"link-{handle}" for link in one.nodes)
+        one for one in gateway.commons.clients if any(link.attach.name == f"link-{handle}" for link in one.links.nodes)
     ]
     return peer
 
@@ -127,15 +127,15 @@ async def test_a_small_socket_bounds_what_is_deleted(
     async with AmqpClient(port) as stuck:
         receivers = [await stuck.receiver("q", handle, takes=True) for handle in range(1, links + 1)]
         peer = peer_of(gateway)
-        assert peer._transport is not None
-        for transport, which in ((peer._transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
+        assert peer.socket.transport is not None
+        for transport, which in ((peer.socket.transport, SO_SNDBUF), (stuck._writer.transport, SO_RCVBUF)):
             transport.get_extra_info("socket").setsockopt(SOL_SOCKET, which, 20_000)
         receivers[0].grant(3)
         await received(receivers[0], 3)
         stuck.pause_reading()
         for link in receivers:
             link.grant(200)
-        while peer.room >= 10_000:  # noqa: ASYNC110 - nothing tells
+        while peer.socket.room >= 10_000:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.01)
         stuck.abort()
         await stuck.until(lambda: False)
@@ -462,7 +462,7 @@ async def test_an_answer_that_comes_after_its_client_was_let_go_is_kept(
         deferred.answers.grant(1)
         deferred.take(*deferred.numbers)
         await asyncio.wait_for(completions.came.wait(), PATIENCE)
-        (answers,) = [node for node in peer.nodes.values() if isinstance(node, ReplyNode)]
+        (answers,) = [node for node in peer.links.nodes.values() if isinstance(node, ReplyNode)]
         lost.abort()
         await lost.until(lambda: False)
         while not answers._is_closed:  # noqa: ASYNC110 - nothing tells

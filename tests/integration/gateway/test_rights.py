@@ -182,7 +182,7 @@ async def test_the_table_has_each_operation(gateway: Gateway, port: int) -> None
     async with plain(port, "root", KEY) as client:
         await client.sender("q/$management")
         (peer,) = gateway.commons.clients
-        (node,) = peer.nodes.values()
+        (node,) = peer.links.nodes.values()
         assert isinstance(node, ManagementNode)
         assert node._operations.keys() == rights.OPERATIONS.keys() == OPERATIONS.keys()
 

@@ -278,12 +278,12 @@ async def test_what_goes_to_a_link_that_is_gone_fails_the_transaction(
     await sender.send(message("before"))
     (came,) = await received(receiver)
     (peer,) = gateway.commons.clients
-    ends = {one.attach.handle: one for one in peer.nodes}
+    ends = {one.attach.handle: one for one in peer.links.nodes}
     for is_message in (True, False):
         name = await declared(link)
         for one in (sender, receiver):
             if not one.is_detached:
-                peer.detach(ends[one.handle], None)
+                peer.links.detach(ends[one.handle], None)
         if is_message:
             client.say(Transfer(0, client.next_delivery(), b"a", 0, state=within(name)), keyed())
         else:

@@ -65,14 +65,14 @@ class BrowserNode(BaseNode):
         if asked.session_id is not None:
             self._peeker.keep_to(asked.session_id)
         self.link.accept(source=asked.granted(asked.session_id), max_message_size=self.peer.engine.limits.message_bytes)
-        self._pump = self.peer.start(self._run())
+        self._pump = self.peer.tasks.start(self._run())
 
-    def flowed(self) -> None:
+    def on_flow(self) -> None:
         """Go on with another credit, or give up what is left of it."""
         if self.link.credit > 0 or self.link.drain:
             self._wanted.set()
 
-    def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def on_disposition(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Answer as if the message were settled: it is a copy. A transaction that is to settle it fails."""
         outcome: Composite = Accepted()
         if isinstance(state, TransactionalState):
@@ -95,35 +95,35 @@ class BrowserNode(BaseNode):
                 self._wanted.clear()
                 messages = await self._next() if self._is_ready else []
                 sent = await self._send(messages)
-                await self.peer.until_its_turn(hurries=link.drain)
+                await self.peer.load.wait_for_turn(hurries=link.drain)
                 if sent:
                     wait = FIRST_WAIT
                 if messages and (sent or self._is_ready):
                     continue
                 if link.drain:
                     link.give_up_credit()
-                    self.peer.flush_soon()
+                    self.peer.outbox.flush_soon()
                 await self._rest(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
         except Exception as error:  # noqa: BLE001 - the client is told
             problem = await self.peer.namespace.to_link_error(error, self._path)
             if link.is_attached:
-                self.peer.detach(link, problem)
+                self.peer.links.detach(link, problem)
 
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> int:
         """Send messages as long as the client takes them; return how many. The others are looked at again."""
         link, peer, sent, pace = self.link, self.peer, 0, Pace()
         carried = sum(size_of(message._record) for message in messages)
-        peer.carry(carried)
+        peer.load.carry(carried)
         try:
-            while sent < len(messages) and link.is_attached and self._is_ready and peer.can_write.is_set():
+            while sent < len(messages) and link.is_attached and self._is_ready and peer.socket.can_write.is_set():
                 payload = encode_message(messages[sent], for_java=peer.is_java)
                 link.send(uuid.uuid4().bytes, payload, settled=self._is_settled)
                 sent += 1
-                peer.note_sent(len(payload))
+                peer.outbox.add_message(len(payload))
                 await pace.keep()
         finally:
-            peer.carry(-carried)
+            peer.load.carry(-carried)
         self._peeker.put_back(messages[sent:])
         return sent
 

@@ -7,13 +7,12 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Holder(Protocol):
-    """A client that makes the gateway keep something.
+    """A client that makes the gateway keep something."""
 
-    Attributes:
-        network: The network under which it counts.
-    """
-
-    network: str
+    @property
+    def network(self) -> str:
+        """The network under which it counts."""
+        ...
 
 
 H = TypeVar("H", bound=Holder)

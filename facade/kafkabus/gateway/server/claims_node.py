@@ -24,13 +24,13 @@ class ClaimsNode(RequestNode):
             return _answer(400, f"$cbs does no {request.operation!r}: it takes {OPERATION!r}")
         token, audience = request.body, request.options.get("name")
         try:
-            self.peer.claims.put(str(audience or ""), token if isinstance(token, str) else "", self.peer.address)
+            self.peer.claims.put(str(audience or ""), token if isinstance(token, str) else "", self.peer.socket.address)
         except TooManyAttemptsError as error:
             # A client whose token is right may try again.
             return _answer(503, str(error))
         except UnauthorizedError as error:
             return _answer(401, str(error))
-        self.peer.noted_claim()
+        self.peer.on_claim()
         return _answer(202, "Accepted")
 
 

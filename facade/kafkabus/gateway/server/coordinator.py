@@ -29,14 +29,14 @@ class CoordinatorNode(BaseNode):
         self.link.accept(max_message_size=MOST_BYTES)
         self.link.give_credit(CREDIT)
 
-    def delivered(self, delivery: IncomingDelivery) -> None:
+    def on_delivery(self, delivery: IncomingDelivery) -> None:
         """Begin or end a transaction."""
         try:
             outcome = self._begun(delivery)
         except Exception as error:  # noqa: BLE001 - the client is told
             self._answer(delivery, Rejected(error_of(to_amqp_error(error))))
         else:
-            self.peer.start(self._finish(delivery, outcome), is_work=True)
+            self.peer.tasks.start(self._finish(delivery, outcome), is_requested=True)
 
     def _begun(self, delivery: IncomingDelivery) -> Awaitable[Composite]:
         """Begin what the client asks for, in the moment at which it arrives; return the outcome, to be awaited.
@@ -74,7 +74,7 @@ class CoordinatorNode(BaseNode):
         self.link.acknowledge([delivery], state)
         if self.link.is_attached and self.link.credit <= CREDIT // 2:
             self.link.give_credit(CREDIT)
-        self.peer.flush_soon()
+        self.peer.outbox.flush_soon()
 
     async def close(self) -> None:
         """Roll back the transactions that were declared on the link, unless they are ending."""

@@ -10,9 +10,10 @@ from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.addresses import CLAIMS, Address, parse, path_of
 from kafkabus.gateway.server.browsers import BrowserNode
 from kafkabus.gateway.server.claims_node import ClaimsNode
+from kafkabus.gateway.server.client_links import Node
 from kafkabus.gateway.server.coordinator import CoordinatorNode
 from kafkabus.gateway.server.management import ManagementNode
-from kafkabus.gateway.server.peer import Node, Peer
+from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import ReplyNode
 from kafkabus.gateway.server.senders import SenderNode

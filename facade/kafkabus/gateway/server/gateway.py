@@ -66,7 +66,7 @@ class Gateway:
         """
         loop = asyncio.get_running_loop()
         server = await loop.create_server(
-            lambda: Peer(self.commons, self.namespace, self._nodes),
+            lambda: Peer(self.commons, self.namespace, self._nodes).socket,
             host,
             port,
             ssl=tls,

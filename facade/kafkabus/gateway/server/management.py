@@ -196,7 +196,7 @@ class ManagementNode(RequestNode):
                 locked the session since.
         """
         wanted, name = body.get("session-id"), request.options.get("associated-link-name")
-        for link, node in self.peer.nodes.items():
+        for link, node in self.peer.links.nodes.items():
             if isinstance(node, ReceiverNode) and node.path.key == self._path.key and node.session is not None:
                 is_named = name is None or link.attach.name == name
                 if (
@@ -428,7 +428,7 @@ class ManagementNode(RequestNode):
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
             return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
-        async with self.peer.scheduling:
+        async with self.peer.requests.scheduling:
             return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
 
     async def _schedule_in_parts(self, sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
@@ -443,7 +443,7 @@ class ManagementNode(RequestNode):
         entity = await sender._checked(outgoing)
         try:
             for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
-                if self.peer.is_lost:
+                if self.peer.socket.is_lost:
                     raise AmqpError(c.CONNECTION_FORCED, "the connection is lost, and more requests may wait")
                 numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
         except Exception as error:

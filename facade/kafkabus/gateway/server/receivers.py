@@ -211,8 +211,8 @@ class ReceiverNode(BaseNode):
         )
         if session is not None:
             self.peer.commons.session_holders[self._place, session.session_id or ""] = self.link, self._given_up_now
-            self._watch = self.peer.start(self._watch_session(session))
-        self._pump = self.peer.start(self._run())
+            self._watch = self.peer.tasks.start(self._watch_session(session))
+        self._pump = self.peer.tasks.start(self._run())
 
     async def _open_receiver(self, session_id: str | None, wait: float) -> None:
         """Open a receiver in place of the one before.
@@ -298,7 +298,7 @@ class ReceiverNode(BaseNode):
         if self._takes:
             await asyncio.sleep(TAKING_SLACK)
         if self.link.is_attached:
-            self.peer.detach(self.link, to_amqp_error(session._lost(), self.path))
+            self.peer.links.detach(self.link, to_amqp_error(session._lost(), self.path))
 
     async def _checked_entity(self, in_session: bool) -> Entity:
         """Return the entity; check that the client asks for a session where there are sessions, and only there.
@@ -316,7 +316,7 @@ class ReceiverNode(BaseNode):
             raise AmqpError(NOT_ALLOWED, f"{self.path} has no sessions: receive without one")
         return entity
 
-    def flowed(self) -> None:
+    def on_flow(self) -> None:
         """Go on with another credit, or give up what is left of it."""
         if self.link.credit > 0 or self.link.drain:
             self._wanted.set()
@@ -343,19 +343,19 @@ class ReceiverNode(BaseNode):
                 if link.credit > 0 and self._has_room:
                     messages = await self._messages(receiver)
                     await (self._send_taken(messages) if self._takes else self._send(messages))
-                    await self.peer.until_its_turn(hurries=link.drain)
+                    await self.peer.load.wait_for_turn(hurries=link.drain)
                     if messages:
                         continue
                 if link.drain:
                     link.give_up_credit()
-                    self.peer.flush_soon()
+                    self.peer.outbox.flush_soon()
                 await self._until_wanted()
         except Exception as error:  # noqa: BLE001 - the client is told
             if self._takes and isinstance(error, SessionLockLostError):
                 return  # The watch detaches the link, a little later.
             problem = await self.peer.namespace.to_link_error(error, self.path)
             if link.is_attached:
-                self.peer.detach(link, problem)
+                self.peer.links.detach(link, problem)
 
     async def _until_wanted(self) -> None:
         """Wait until the client has given credit, and has room."""
@@ -369,15 +369,15 @@ class ReceiverNode(BaseNode):
     @property
     def _has_room(self) -> bool:
         peer, window = self.peer, self.link.session.window
-        if peer.is_ending or peer.is_lost or self.link.unsettled >= peer.commons.settings.unsettled:
+        if peer.is_ending or peer.socket.is_lost or self.link.unsettled >= peer.commons.settings.unsettled:
             return False
         return window.room >= self._needed_frames if self._takes else window.waiting < MOST_FRAMES_WAITING
 
     async def _messages(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
         """Wait for messages; return none if the client does not want any more meanwhile."""
         link, peer = self.link, self.peer
-        peer.claiming += 1
-        share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.claiming, CLAIMING_AT_ONCE))
+        peer.load.claiming += 1
+        share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.load.claiming, CLAIMING_AT_ONCE))
         count = max(1, min(link.credit, MOST_AT_ONCE, int(share / self._mean_bytes)))
         # Messages may be much larger than those before.
         receiver._most_bytes = most_bytes = int(share * UNEVEN)
@@ -396,7 +396,7 @@ class ReceiverNode(BaseNode):
             raise
         finally:
             self._claim = None
-            peer.claiming -= 1
+            peer.load.claiming -= 1
         return [] if claim.cancelled() else await self._kept_of(claim.result(), most_bytes)
 
     async def _kept_of(
@@ -421,25 +421,25 @@ class ReceiverNode(BaseNode):
         """Send messages as long as the client takes them; give the others back."""
         link, peer, sent, size = self.link, self.peer, 0, 0
         pace, carried = Pace(), deque(size_of(message._record) for message in messages)
-        peer.carry(sum(carried))
+        peer.load.carry(sum(carried))
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
-                if not peer.can_write.is_set():
-                    if peer.carries_too_much or not await peer.is_writable_within(CARRIED_FOR):
+                if not peer.socket.can_write.is_set():
+                    if peer.load.carries_too_much or not await peer.socket.is_writable_within(CARRIED_FOR):
                         break
                     if self.receiver._seconds_left(messages[sent]) <= 0:
                         # The client was slow, and others may have the rest by now.
                         break
                     continue
                 message = messages[sent]
-                peer.carry(-carried.popleft())
+                peer.load.carry(-carried.popleft())
                 payload = encode_message(message, ShownLock.OF_LINK, for_java=peer.is_java)
                 link.send(self._tag_of(message), payload, settled=False, content=discard_body(message))
                 sent, size = sent + 1, size + len(payload)
-                peer.note_sent(len(payload))
+                peer.outbox.add_message(len(payload))
                 await pace.keep()
         finally:
-            peer.carry(-sum(carried))
+            peer.load.carry(-sum(carried))
             self._note_size(size, sent)
             await self._give_back([discard_body(message) for message in messages[sent:]])
 
@@ -469,14 +469,14 @@ class ReceiverNode(BaseNode):
         try:
             while left and (unit := self._unit(left)):
                 await self._complete_and_send(unit)
-                self.peer.flush()
+                self.peer.outbox.flush()
         finally:
             await self._give_back(list(left))
 
     async def _may_go_on(self) -> bool:
         """Send what other clients did not get; return whether other messages may follow."""
-        await self.peer.until_ends_are_read()
-        await self.peer.until_room(self._needed)
+        await self.peer.wait_for_ends()
+        await self.peer.socket.wait_for_room(self._needed)
         return self._send_undelivered() or not self._has_room
 
     def _send_undelivered(self) -> bool:
@@ -486,11 +486,15 @@ class ReceiverNode(BaseNode):
         while link.is_attached and link.credit > 0 and (payload := kept.first(*place)) is not None:
             needed = self._frames_for(payload)
             self._needed, self._needed_frames = len(payload), needed
-            if not self.peer.has_room_for(len(payload)) or link.session.window.room < needed or self.peer.is_ending:
+            if (
+                not self.peer.socket.has_room_for(len(payload))
+                or link.session.window.room < needed
+                or self.peer.is_ending
+            ):
                 return False
             self._needed, self._needed_frames = 0, 1
             link.send(self._next_tag(), payload, settled=True, content=kept.take_first(*place))
-            self.peer.flush()
+            self.peer.outbox.flush()
         return True
 
     @property
@@ -500,14 +504,14 @@ class ReceiverNode(BaseNode):
     def _unit(self, left: deque[ServiceBusReceivedMessage]) -> list[_Taken]:
         """Take the next messages, as many as the client's credit, its window and the socket take at once."""
         link, unit = self.link, list[_Taken]()
-        room, frames = self.peer.room, link.session.window.room
+        room, frames = self.peer.socket.room, link.session.window.room
         self._needed, self._needed_frames = 0, 1
         while left and link.is_attached and len(unit) < link.credit and not self.peer.holds_ends:
             payload = encode_message(left[0], for_java=self.peer.is_java)
             needed = self._frames_for(payload)
             frames -= needed
             room -= len(payload)
-            fits = room >= 0 if unit else self.peer.has_room_for(len(payload))
+            fits = room >= 0 if unit else self.peer.socket.has_room_for(len(payload))
             if not fits or frames < 0 or self.peer.is_ending:
                 self._needed, self._needed_frames = len(payload), needed
                 break
@@ -543,14 +547,14 @@ class ReceiverNode(BaseNode):
         peer, window = self.peer, self.link.session.window
         frames, size = sum(map(self._frames_for, payloads)), sum(map(len, payloads))
         window.reserved += frames
-        peer.reserved_bytes += size
+        peer.socket.reserved_bytes += size
         try:
             yield
         finally:
             window.reserved -= frames
-            peer.reserved_bytes -= size
+            peer.socket.reserved_bytes -= size
             for link in window.take_ready():
-                peer.tell_flowed(link)
+                peer.links.on_flow(link)
 
     async def _complete(self, unit: Sequence[_Taken], payloads: list[bytes]) -> None:
         """Complete messages; note the payloads of those that the client gets.
@@ -565,12 +569,12 @@ class ReceiverNode(BaseNode):
 
     # Settlement.
 
-    def disposed(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
+    def on_disposition(self, deliveries: list[OutgoingDelivery], state: Any, settled: bool) -> None:
         """Have messages settled."""
         part = self.peer.transactions.join(state, operations=len(deliveries))
         self._settling.append(_Group(state, settled, deliveries, part))
         if self._settler is None:
-            self._settler = self.peer.start(self._settle(), is_work=True)
+            self._settler = self.peer.tasks.start(self._settle(), is_requested=True)
 
     async def _settle(self) -> None:
         """Settle what is to be settled."""
@@ -584,7 +588,7 @@ class ReceiverNode(BaseNode):
                         groups.append(group)
                 await asyncio.gather(*(self._settle_group(group) for group in groups))
                 self._wanted.set()
-                self.peer.flush_soon()
+                self.peer.outbox.flush_soon()
         finally:
             self._settler = None
 
@@ -625,7 +629,7 @@ class ReceiverNode(BaseNode):
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         link = self.link
         if error is not None and self._hides(group, error):
-            self.peer.detach(link, error)
+            self.peer.links.detach(link, error)
         if group.settled:
             link.forget(group.deliveries)
             return

@@ -92,7 +92,7 @@ class ReplyNode(BaseNode):
 
     async def open(self) -> None:
         """Accept the link."""
-        self.peer.replies.add(self, self._keys)
+        self.peer.requests.replies.add(self, self._keys)
         self.link.accept()
 
     @property
@@ -113,15 +113,15 @@ class ReplyNode(BaseNode):
         if deleted is not None and (self._is_closed or not self.link.is_attached):
             peer.commons.undelivered.put(deleted)
             return
-        waiting = peer.answer_bytes + peer.engine.usage.waiting_bytes
+        waiting = peer.load.answer_bytes + peer.engine.usage.waiting_bytes
         # One is kept whatever its size is.
         has_room = len(self._waiting) < MOST_WAITING and (not waiting or waiting + len(payload) <= MOST_WAITING_BYTES)
         if has_room or deleted is not None:
             self._waiting.append((payload, deleted))
-            peer.answer_bytes += len(payload)
+            peer.load.answer_bytes += len(payload)
             if self.path != CLAIMS:
-                peer.largest_answer = max(peer.largest_answer, len(payload))
-        self.flowed()
+                peer.load.largest_answer = max(peer.load.largest_answer, len(payload))
+        self.on_flow()
 
     @contextmanager
     def promising(self) -> Generator[bool]:
@@ -132,12 +132,12 @@ class ReplyNode(BaseNode):
         finally:
             self._promised -= 1
 
-    def flowed(self) -> None:
+    def on_flow(self) -> None:
         """Send the answers that wait, as far as the client takes them."""
         while self._waiting and self.link.credit > 0 and self.link.is_attached and self.peer.is_open:
             self._count += 1
             payload, deleted = self._waiting.popleft()
-            self.peer.answer_bytes -= len(payload)
+            self.peer.load.answer_bytes -= len(payload)
             self.link.send(self._count.to_bytes(4, "big"), payload, settled=True, content=deleted)
         if self.link.drain and self.link.is_attached:
             self.link.give_up_credit()
@@ -145,9 +145,9 @@ class ReplyNode(BaseNode):
     async def close(self) -> None:
         """Forget the answers that wait, and keep the messages that were deleted for them for other clients."""
         self._is_closed = True
-        self.peer.replies.remove(self, self._keys)
+        self.peer.requests.replies.remove(self, self._keys)
         for payload, deleted in self._waiting:
-            self.peer.answer_bytes -= len(payload)
+            self.peer.load.answer_bytes -= len(payload)
             if deleted is not None:
                 self.peer.commons.undelivered.put(deleted)
         self._waiting.clear()
@@ -176,11 +176,11 @@ class RequestNode(BaseNode):
         self.link.accept(max_message_size=self.link.most_bytes)
         self.link.give_credit(AT_ONCE)
 
-    def delivered(self, delivery: IncomingDelivery) -> None:
+    def on_delivery(self, delivery: IncomingDelivery) -> None:
         """Begin to answer a request."""
-        self.peer.hold(delivery.size + delivery.overhead)
+        self.peer.load.hold(delivery.size + delivery.overhead)
         part = self.peer.transactions.join(delivery.state, delivery.size, 0)
-        task = self.peer.start(self._take(delivery, part), is_work=True)
+        task = self.peer.tasks.start(self._take(delivery, part), is_requested=True)
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
@@ -192,7 +192,7 @@ class RequestNode(BaseNode):
         error: AmqpError | None = AmqpError(CONNECTION_FORCED, "the request was given up, as its connection is lost")
         try:
             large = delivery.size > LARGE
-            async with self.peer.commons.parsing.turn(self.peer) if large else self.peer.requesting:
+            async with self.peer.commons.parsing.turn(self.peer) if large else self.peer.requests.reading:
                 request = self._request(delivery, part)
                 await self._pace.keep()
         except AmqpError as problem:
@@ -210,12 +210,12 @@ class RequestNode(BaseNode):
                     request.reply.send(_encoded(request.properties.get("message_id"), answer), request.deleted)
         finally:
             self._dispensable.discard(task)
-            self.peer.hold(-delivery.size - delivery.overhead)
+            self.peer.load.hold(-delivery.size - delivery.overhead)
             if part is not None:
                 part.end(error)
             if self.link.is_attached and self.link.credit <= AT_ONCE // 2:
                 self.link.give_credit(AT_ONCE)
-            self.peer.flush_soon()
+            self.peer.outbox.flush_soon()
 
     def _request(self, delivery: IncomingDelivery, part: Enlistment | None) -> Request:
         """Return the request in a delivery.
@@ -240,7 +240,7 @@ class RequestNode(BaseNode):
 
         If the client is lost, those end that have not begun, or of which nothing would be left but an answer.
         """
-        if self.peer.is_lost:
+        if self.peer.socket.is_lost:
             for task in self._dispensable:
                 if task is not None:
                     task.cancel()
@@ -262,7 +262,7 @@ class RequestNode(BaseNode):
         wanted = request.properties.get("reply_to")
         named = [("address", wanted), ("name", wanted)] if isinstance(wanted, str) else []
         path = path_of(self.link.attach.target.address).lower()
-        found: ReplyNode | None = self.peer.replies.first([*named, ("node", path, self.link.session)])
+        found: ReplyNode | None = self.peer.requests.replies.first([*named, ("node", path, self.link.session)])
         return found
 
 

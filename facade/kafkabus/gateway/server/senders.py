@@ -114,12 +114,12 @@ class SenderNode(BaseNode):
     def _credit(self) -> int:
         return self.peer.commons.settings.credit
 
-    def delivered(self, delivery: IncomingDelivery) -> None:
+    def on_delivery(self, delivery: IncomingDelivery) -> None:
         """Have a message, or a batch of messages, stored."""
-        self.peer.hold(delivery.size + delivery.overhead)
+        self.peer.load.hold(delivery.size + delivery.overhead)
         self._waiting.append(_Arrival(delivery, self.peer.transactions.join(delivery.state, delivery.size)))
         if self._worker is None:
-            self._worker = self.peer.start(self._work(), is_work=True)
+            self._worker = self.peer.tasks.start(self._work(), is_requested=True)
 
     async def _work(self) -> None:
         """Store what waits."""
@@ -129,13 +129,13 @@ class SenderNode(BaseNode):
                 try:
                     await self._store(arrivals)
                 finally:
-                    self.peer.hold(-sum(one.delivery.size + one.delivery.overhead for one in arrivals))
+                    self.peer.load.hold(-sum(one.delivery.size + one.delivery.overhead for one in arrivals))
                 if self.link.is_attached and self._untold is None and self.link.credit <= self._credit // 2:
                     self.link.give_credit(self._credit - len(self._waiting))
-                self.peer.flush_soon()
+                self.peer.outbox.flush_soon()
             if self._untold is not None and self.link.is_attached:
                 # A client is answered nothing to what it sent settled, and would lose one message after the other.
-                self.peer.detach(self.link, self._untold)
+                self.peer.links.detach(self.link, self._untold)
         finally:
             self._worker = None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kafkabus._core.entity import Entity
@@ -73,6 +73,11 @@ class Undelivered:
                 watcher()
             if not watchers:
                 self.tell_of_session(*place)
+
+    def put_all(self, deleted: Iterable[Deleted]) -> None:
+        """Keep messages, each as ``put`` does."""
+        for messages in deleted:
+            self.put(messages)
 
     def tell_of_session(self, entity: str, session: str | None) -> None:
         """Tell one of those that wait for any session of an entity, if messages of this one are kept, which may be free now."""
@@ -155,6 +160,6 @@ class OnTheWay:
 
     def take(self) -> list[Deleted]:
         """Return the messages that the operating system may not have, and forget them."""
-        taken = [one for _, several in self._deleted for one in several]
+        taken = [messages for _, written in self._deleted for messages in written]
         self._deleted.clear()
         return taken
