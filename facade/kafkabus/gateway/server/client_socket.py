@@ -86,7 +86,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         self._cut_off: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
 
-    # What asyncio calls.
+    # Calls of asyncio.
 
     @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

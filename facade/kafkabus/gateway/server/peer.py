@@ -111,7 +111,7 @@ class Peer:
         socket: The client's socket.
         outbox: The way of the engine's output to the socket.
         tasks: The client's tasks.
-        load: What the client makes the gateway keep, and bounds for it.
+        load: The amounts that the client makes the gateway keep, with their bounds.
         links: The client's links, with their nodes.
         requests: The client's requests.
         claims: The client's permissions.
