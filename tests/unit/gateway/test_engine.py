@@ -465,7 +465,7 @@ def test_small_pieces_of_a_message_are_joined(talk: Talk) -> None:
     incoming(talk)
     for number in range(5_000):
         talk.say(Transfer(0, 0 if not number else None, b"t" if not number else None, more=True), b"xy")
-    (session,) = talk.engine.sessions.values()
+    (session,) = talk.engine.sessions
     partial = session.links[0].partial
     assert partial is not None
     assert (len(partial.pieces), talk.engine.usage.partial_bytes) == (3, 10_000)
@@ -815,7 +815,7 @@ def test_what_waited_for_the_window_is_sent() -> None:
     """Its last frame tells."""
     talk = Talk()
     (link,) = browsing(talk, 1, window=1)
-    size = 2 * link.payload_room(2)
+    size = 2 * talk.engine.output.payload_room(2)
     link.send(b"t", b"x" * size, settled=True, content="it")
     assert talk.engine.output.take_contents() == []
     talk.say(Flow(1, 9, 0, 0))

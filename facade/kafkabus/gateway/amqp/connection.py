@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, ClassVar, Final, cast
+from typing import Any, ClassVar, Final
 
 from kafkabus.gateway.amqp.conditions import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
     NOT_ALLOWED,
-    RESOURCE_LIMIT_EXCEEDED,
     AmqpError,
 )
-from kafkabus.gateway.amqp.events import Closed, Event, Opened, discard
+from kafkabus.gateway.amqp.events import Closed, Event, Opened
 from kafkabus.gateway.amqp.frames import (
     AMQP_FRAME,
     AMQP_HEADER,
@@ -30,9 +29,7 @@ from kafkabus.gateway.amqp.frames import (
 from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.output import Output
 from kafkabus.gateway.amqp.performatives import (
-    Begin,
     Close,
-    Composite,
     Detach,
     End,
     Open,
@@ -42,7 +39,7 @@ from kafkabus.gateway.amqp.performatives import (
     error_of,
 )
 from kafkabus.gateway.amqp.sasl import PASSED, WRONG_CREDENTIALS, LoginError
-from kafkabus.gateway.amqp.session import Session
+from kafkabus.gateway.amqp.sessions import Sessions
 from kafkabus.gateway.amqp.usage import Usage
 
 _NUMBER_BYTES: Final = 64
@@ -93,7 +90,7 @@ class Connection:
         limits: Bounds.
         output: The bytes to send.
         usage: Counters of what the peer makes the engine keep.
-        sessions: The sessions, by channel.
+        sessions: The sessions.
         peer: The peer's words when it opened the connection; None before.
         holds: While it is more than 0, the end of a link, a session or the connection is held back, with all that follows it.
         mechanism: The mechanism by which the peer logged in; None without SASL.
@@ -110,7 +107,7 @@ class Connection:
         self.limits = limits or Limits()
         self.output = Output()
         self.usage = Usage()
-        self.sessions: dict[int, Session] = {}
+        self.sessions = Sessions(self.limits, self.output, self.usage)
         self.peer: Open | None = None
         self.mechanism: str | None = None
         self.holds = 0
@@ -121,8 +118,6 @@ class Connection:
         self._log_in = log_in
         # All frames before the connection is open are short.
         self._reader = FrameReader(SMALLEST_MAX_FRAME * 8)
-        # The peer may say more on a channel before it hears, or after it said, that the session is over.
-        self._ended: set[int] = set()
 
     @property
     def is_closing(self) -> bool:
@@ -143,19 +138,18 @@ class Connection:
     def kept_bytes(self) -> int:
         """How many bytes the peer makes the engine keep, output that was not taken left out."""
         usage = self.usage
-        numbers = usage.unanswered + len(self._ended)
+        numbers = usage.unanswered + self.sessions.ended
         kept = usage.partial_bytes + usage.waiting_bytes + usage.attach_bytes
         return len(self._reader) + kept + _NUMBER_BYTES * numbers
 
     def lose(self) -> None:
         """Forget the messages of which not all frames came, or were sent: the connection is lost."""
         self._reader.clear()
-        for session in self.sessions.values():
-            session.lose()
+        self.sessions.lose()
 
     def forget(self) -> None:
         """Forget everything: the owner has let go of the links. Garbage, which has circles, is collected rarely."""
-        self._end_sessions()
+        self.sessions.end_all()
         self._reader.clear()
         self.output.clear()
         self.state = ConnectionState.CLOSED
@@ -289,6 +283,7 @@ class Connection:
         if peer.max_frame_size < SMALLEST_MAX_FRAME:
             raise AmqpError(NOT_ALLOWED, f"max-frame-size {peer.max_frame_size}: the least is {SMALLEST_MAX_FRAME}")
         self.peer = peer
+        self.sessions.channel_max = min(peer.channel_max, self.sessions.channel_max)
         self.output.frame_bytes = min(peer.max_frame_size, self.limits.frame_bytes)
         self._reader.largest = self.limits.frame_bytes
         self._write_open()
@@ -299,15 +294,10 @@ class Connection:
             Open(
                 self._container_id,
                 max_frame_size=self.limits.frame_bytes,
-                channel_max=self._channel_max,
+                channel_max=self.sessions.channel_max,
                 idle_time_out=self.limits.idle_ms,
             )
         )
-
-    @property
-    def _channel_max(self) -> int:
-        asked = 0xFFFF if self.peer is None else self.peer.channel_max
-        return min(asked, max(0, self.limits.sessions - 1))
 
     def _write_close(self, error: AmqpError | None) -> list[Event]:
         self.output.write(Close(error_of(error)))
@@ -318,7 +308,7 @@ class Connection:
         return self._end(close)
 
     def _end(self, close: Close) -> list[Event]:
-        return [*self._end_sessions(), Closed(None, close.error)]
+        return [*self.sessions.end_all(), Closed(None, close.error)]
 
     def _open_and_close(self, error: AmqpError) -> list[Event]:
         self._write_open()
@@ -329,57 +319,13 @@ class Connection:
         return self._fail(error)
 
     def _fail(self, error: AmqpError) -> list[Event]:
-        return [*self._end_sessions(), Closed(error)]
+        return [*self.sessions.end_all(), Closed(error)]
+
+    def _handle_session_frame(self, frame: Frame) -> list[Event]:
+        return self.sessions.handle(frame)
 
     def _ignore(self, _: object) -> list[Event]:
         return []
-
-    # Its sessions.
-
-    def _handle_frame(self, frame: Frame) -> list[Event]:
-        performative, channel = cast("Composite", frame.performative), frame.channel
-        if isinstance(performative, Begin):
-            return self._begin(channel, performative)
-        session = self.sessions.get(channel)
-        if session is None:
-            if channel in self._ended:
-                return discard(performative)
-            raise AmqpError(NOT_ALLOWED, f"no session was begun on channel {channel}")
-        if isinstance(performative, End):
-            return self._end_session(session, None)
-        try:
-            return session.handle(frame)
-        except AmqpError as error:
-            # A transaction may go on in another session.
-            return [*discard(performative), *self._end_session(session, error)]
-
-    def _begin(self, channel: int, begin: Begin) -> list[Event]:
-        if channel in self.sessions:
-            raise AmqpError(NOT_ALLOWED, f"a session was begun on channel {channel} before")
-        if len(self.sessions) >= self.limits.sessions:
-            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, f"a connection has at most {self.limits.sessions} sessions")
-        if channel > self._channel_max:
-            raise AmqpError(NOT_ALLOWED, f"a session on channel {channel}: the highest is {self._channel_max}")
-        session = self.sessions[channel] = Session(channel, begin, self.limits, self.output, self.usage)
-        session.write(
-            Begin(
-                channel,
-                next_outgoing_id=0,
-                incoming_window=self.limits.window,
-                outgoing_window=self.limits.window,
-                handle_max=self.limits.links,
-            )
-        )
-        return []
-
-    def _end_session(self, session: Session, error: AmqpError | None) -> list[Event]:
-        del self.sessions[session.channel]
-        self._ended.add(session.channel)
-        return session.end(error)
-
-    def _end_sessions(self) -> list[Event]:
-        sessions, self.sessions = self.sessions, {}
-        return [event for session in sessions.values() for event in session.on_connection_end()]
 
     TRANSITIONS: ClassVar[
         Mapping[tuple[ConnectionState, ConnectionInput], tuple[Callable[..., list[Event]], ConnectionState]]
@@ -396,7 +342,7 @@ class Connection:
         (ConnectionState.HEADERS_EXCHANGED, ConnectionInput.OPEN): (_accept_open, ConnectionState.OPENED),
         (ConnectionState.HEADERS_EXCHANGED, ConnectionInput.PEER_CLOSE): (_answer_close, ConnectionState.CLOSED),
         (ConnectionState.HEADERS_EXCHANGED, ConnectionInput.ERROR): (_open_and_close, ConnectionState.CLOSED),
-        (ConnectionState.OPENED, ConnectionInput.SESSION_FRAME): (_handle_frame, ConnectionState.OPENED),
+        (ConnectionState.OPENED, ConnectionInput.SESSION_FRAME): (_handle_session_frame, ConnectionState.OPENED),
         (ConnectionState.OPENED, ConnectionInput.CLOSE): (_write_close, ConnectionState.CLOSE_SENT),
         (ConnectionState.OPENED, ConnectionInput.PEER_CLOSE): (_answer_close, ConnectionState.CLOSED),
         (ConnectionState.OPENED, ConnectionInput.ERROR): (_close_for_error, ConnectionState.CLOSED),

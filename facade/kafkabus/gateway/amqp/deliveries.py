@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
+from kafkabus.gateway.amqp.performatives import Transfer
+
+LONGEST_TAG: Final = 32
+"""The most bytes of a delivery's tag, and of a transaction's id, beyond which no two of ours differ."""
 SMALL_PIECE: Final = 4_096
 """A piece of a message with fewer bytes is joined with the next one."""
 
@@ -50,6 +55,23 @@ class IncomingDelivery:
         """Its bytes; empty if there are too many."""
         return self.pieces[0] if len(self.pieces) == 1 else b"".join(self.pieces)
 
+    def update(self, transfer: Transfer) -> None:
+        """Take what another transfer says of this delivery.
+
+        Raises:
+            AmqpError: It is about another one.
+        """
+        if transfer.delivery_id not in {None, self.number} or transfer.delivery_tag not in {None, self.tag}:
+            raise AmqpError(
+                NOT_ALLOWED,
+                f"a transfer of delivery {transfer.delivery_id} before the last one of delivery {self.number}: a link's "
+                "deliveries come one after the other, and one that is given up is aborted",
+            )
+        if transfer.settled:
+            self.settled = True
+        if transfer.state is not None:
+            self.state = transfer.state
+
     def add(self, piece: bytes) -> None:
         """Add bytes that came."""
         self.size += len(piece)
@@ -60,6 +82,30 @@ class IncomingDelivery:
             self.pieces[-1] += piece
         else:
             self.pieces.append(piece)
+
+
+def begin_delivery(transfer: Transfer, most_bytes: int) -> IncomingDelivery:
+    """Return the delivery that a transfer begins.
+
+    Args:
+        transfer: The transfer.
+        most_bytes: The most bytes of it that are kept.
+
+    Raises:
+        AmqpError: The transfer may not begin one.
+    """
+    number, tag = transfer.delivery_id, transfer.delivery_tag
+    if number is None or tag is None:
+        raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
+    if len(tag) > LONGEST_TAG:
+        raise AmqpError(ILLEGAL_STATE, f"a tag of {len(tag)} bytes: a delivery's has at most {LONGEST_TAG}")
+    if transfer.resume:
+        raise AmqpError(
+            NOT_IMPLEMENTED,
+            "a delivery that is resumed: nothing is kept of a link that has ended; send the message anew",
+        )
+    message_format, settled = transfer.message_format or 0, bool(transfer.settled)
+    return IncomingDelivery(number, tag, message_format, settled, transfer.state, most_bytes)
 
 
 @dataclass(slots=True, eq=False)

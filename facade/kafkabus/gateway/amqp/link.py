@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol
 
 from kafkabus.gateway.amqp.conditions import (
-    ILLEGAL_STATE,
-    NOT_ALLOWED,
-    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     AmqpError,
 )
-from kafkabus.gateway.amqp.deliveries import IncomingDelivery, OutgoingDelivery
+from kafkabus.gateway.amqp.deliveries import LONGEST_TAG, IncomingDelivery, OutgoingDelivery, begin_delivery
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.output import Output
@@ -24,19 +21,13 @@ from kafkabus.gateway.amqp.performatives import (
     Detach,
     Flow,
     Transfer,
-    encode_disposition,
     encode_transfer,
     error_of,
-    fitted,
 )
 from kafkabus.gateway.amqp.send_window import SendWindow
 from kafkabus.gateway.amqp.sent_numbers import NUMBERS, SentNumbers
 from kafkabus.gateway.amqp.usage import Usage
 
-_FRAME_OVERHEAD: Final = 64
-"""The most bytes of a transfer's frame beside its tag, its state and its payload."""
-LONGEST_TAG: Final = 32
-"""The most bytes of a delivery's tag, and of a transaction's id, beyond which no two of ours differ."""
 _NO_STATE: Final = b"\x40"
 
 
@@ -76,8 +67,14 @@ class LinkSession(Protocol):
     def write(self, performative: Composite) -> None:
         """Write a frame, unless the session has ended."""
 
-    def write_encoded(self, performative: bytes) -> None:
-        """Write a frame, unless the session has ended."""
+    def write_dispositions(self, numbers: Sequence[int], state: Composite | None, *, role: bool) -> None:
+        """Tell the peer that deliveries are settled, unless the session has ended.
+
+        Args:
+            numbers: Their numbers, in order.
+            state: Their state.
+            role: Whether the peer has sent them.
+        """
 
     def flow(self, **of_link: Any) -> Flow:
         """Return what tells the peer of the session's windows, and of a link."""
@@ -278,17 +275,11 @@ class Link:
         """
         delivery, usage = self.partial, self.session.usage
         if delivery is None:
-            self.partial = delivery = self._begin_delivery(transfer)
-        elif transfer.delivery_id not in {None, delivery.number} or transfer.delivery_tag not in {None, delivery.tag}:
-            raise AmqpError(
-                NOT_ALLOWED,
-                f"a transfer of delivery {transfer.delivery_id} before the last one of delivery {delivery.number}: a link's "
-                "deliveries come one after the other, and one that is given up is aborted",
-            )
-        if transfer.settled:
-            delivery.settled = True
-        if transfer.state is not None:
-            delivery.state = transfer.state
+            if self.credit <= 0:
+                raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"link {self.attach.name!r} had no credit left")
+            self.partial = delivery = begin_delivery(transfer, self.most_bytes)
+        else:
+            delivery.update(transfer)
         if transfer.aborted:
             self.discard_partial()
             self._use_credit()
@@ -310,22 +301,6 @@ class Link:
             self.unsettled += 1
         return delivery
 
-    def _begin_delivery(self, transfer: Transfer) -> IncomingDelivery:
-        if self.credit <= 0:
-            raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"link {self.attach.name!r} had no credit left")
-        number, tag = transfer.delivery_id, transfer.delivery_tag
-        if number is None or tag is None:
-            raise AmqpError(ILLEGAL_STATE, "the first transfer of a delivery has its id and its tag")
-        if len(tag) > LONGEST_TAG:
-            raise AmqpError(ILLEGAL_STATE, f"a tag of {len(tag)} bytes: a delivery's has at most {LONGEST_TAG}")
-        if transfer.resume:
-            raise AmqpError(
-                NOT_IMPLEMENTED,
-                "a delivery that is resumed: nothing is kept of a link that has ended; send the message anew",
-            )
-        message_format, settled = transfer.message_format or 0, bool(transfer.settled)
-        return IncomingDelivery(number, tag, message_format, settled, transfer.state, self.most_bytes)
-
     def discard_partial(self) -> None:
         """Count a message that was coming no more."""
         if self.partial is not None:
@@ -344,17 +319,13 @@ class Link:
                 delivery.settled = True
                 self.unsettled -= 1
                 numbers.append(delivery.number)
-        self._write_dispositions(sorted(numbers), state, role=True)
+        self.session.write_dispositions(sorted(numbers), state, role=True)
 
     # Messages that go.
 
-    def payload_room(self, overhead: int) -> int:
-        """Return how many bytes of a message fit into a frame, beside the overhead of its tag and its state."""
-        return self.session.output.frame_bytes - _FRAME_OVERHEAD - overhead
-
     def count_frames(self, size: int) -> int:
         """Return how many frames a message of so many bytes takes, with the longest tag and no state."""
-        return max(1, -(-size // self.payload_room(LONGEST_TAG + 1)))
+        return max(1, -(-size // self.session.output.payload_room(LONGEST_TAG + 1)))
 
     def send(
         self, tag: bytes, payload: bytes, *, settled: bool, content: Any = None, state: Composite | None = None
@@ -377,7 +348,7 @@ class Link:
             session.usage.unsettled += 1
             content = None
         encoded = _NO_STATE if state is None else state.encoded()
-        room = self.payload_room(len(tag) + len(encoded))
+        room = session.output.payload_room(len(tag) + len(encoded))
         for at in range(0, len(payload) or 1, room):
             more = at + room < len(payload)
             transfer = encode_transfer(self.handle, number, tag, settled, encoded, more=more)
@@ -388,7 +359,7 @@ class Link:
     def settle(self, deliveries: Iterable[OutgoingDelivery], state: Composite | None) -> None:
         """Forget deliveries of the link, and tell the peer that they have this state."""
         numbers = sorted(delivery.number for delivery in deliveries if self._remove(delivery))
-        self._write_dispositions(numbers, state, role=False)
+        self.session.write_dispositions(numbers, state, role=False)
 
     def forget(self, deliveries: Iterable[OutgoingDelivery]) -> None:
         """Forget deliveries of the link that the peer has settled."""
@@ -420,28 +391,9 @@ class Link:
     def give_up_credit(self) -> None:
         """Give up the credit that is left, as the peer's ``drain`` asks for, and tell the peer."""
         self._delivery_count = (self._delivery_count + max(0, self.credit)) % NUMBERS
-        self.credit = 0
-        self.drain = False
+        self.credit, self.drain = 0, False
         if self.is_attached:
             self.session.window.put_flow(self)
-
-    def _write_dispositions(self, numbers: list[int], state: Composite | None, *, role: bool) -> None:
-        """Tell the peer that deliveries are settled.
-
-        Args:
-            numbers: Their numbers, in order.
-            state: Their state.
-            role: Whether the peer has sent them.
-        """
-        session = self.session
-        encoded = None if state is None else fitted(state, session.output.frame_bytes - _FRAME_OVERHEAD)
-        at = 0
-        while at < len(numbers):
-            last = at
-            while last + 1 < len(numbers) and numbers[last + 1] == numbers[last] + 1:
-                last += 1
-            session.write_encoded(encode_disposition(role, numbers[at], numbers[last], encoded))
-            at = last + 1
 
     TRANSITIONS: ClassVar[Mapping[tuple[LinkState, LinkInput], tuple[Callable[..., None], LinkState]]] = {
         (LinkState.ATTACH_RECEIVED, LinkInput.ACCEPT): (_write_attach, LinkState.ATTACHED),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from kafkabus.gateway.amqp.frames import HEAD_BYTES, SASL_FRAME, SMALLEST_MAX_FRAME, frame_of
 from kafkabus.gateway.amqp.performatives import Composite, fitted
+
+FRAME_OVERHEAD: Final = 64
+"""The most bytes of a transfer's frame beside its tag, its state and its payload."""
 
 
 class Output:
@@ -19,6 +22,10 @@ class Output:
         self.frame_bytes = SMALLEST_MAX_FRAME
         self._frames: list[bytes] = []
         self._contents: list[Any] = []
+
+    def payload_room(self, overhead: int) -> int:
+        """Return how many bytes of a message fit into a frame, beside the overhead of its tag and its state."""
+        return self.frame_bytes - FRAME_OVERHEAD - overhead
 
     def add(self, data: bytes, content: Any = None) -> None:
         """Add encoded frames, or a header.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, ClassVar, Final, cast
 
@@ -15,7 +15,7 @@ from kafkabus.gateway.amqp.conditions import (
     WINDOW_VIOLATION,
     AmqpError,
 )
-from kafkabus.gateway.amqp.deliveries import OutgoingDelivery
+from kafkabus.gateway.amqp.deliveries import LONGEST_TAG, OutgoingDelivery
 from kafkabus.gateway.amqp.events import (
     Delivered,
     Disposed,
@@ -27,8 +27,8 @@ from kafkabus.gateway.amqp.events import (
 )
 from kafkabus.gateway.amqp.frames import Frame, frame_of
 from kafkabus.gateway.amqp.limits import Limits
-from kafkabus.gateway.amqp.link import LONGEST_TAG, Link
-from kafkabus.gateway.amqp.output import Output
+from kafkabus.gateway.amqp.link import Link
+from kafkabus.gateway.amqp.output import FRAME_OVERHEAD, Output
 from kafkabus.gateway.amqp.performatives import (
     Attach,
     Begin,
@@ -39,7 +39,9 @@ from kafkabus.gateway.amqp.performatives import (
     Flow,
     TransactionalState,
     Transfer,
+    encode_disposition,
     error_of,
+    fitted,
 )
 from kafkabus.gateway.amqp.send_window import SendWindow
 from kafkabus.gateway.amqp.sent_numbers import NUMBERS, SentNumbers
@@ -114,10 +116,25 @@ class Session:
         if self.state is SessionState.MAPPED:
             self.output.write(performative, self.channel)
 
-    def write_encoded(self, performative: bytes) -> None:
-        """Write a frame, unless the session has ended."""
-        if self.state is SessionState.MAPPED:
-            self.output.add(frame_of(self.channel, performative))
+    def write_dispositions(self, numbers: Sequence[int], state: Composite | None, *, role: bool) -> None:
+        """Tell the peer that deliveries are settled, unless the session has ended.
+
+        Args:
+            numbers: Their numbers, in order.
+            state: Their state.
+            role: Whether the peer has sent them.
+        """
+        if self.state is SessionState.ENDED:
+            return
+        encoded = None if state is None else fitted(state, self.output.frame_bytes - FRAME_OVERHEAD)
+        at = 0
+        while at < len(numbers):
+            last = at
+            while last + 1 < len(numbers) and numbers[last + 1] == numbers[last] + 1:
+                last += 1
+            disposition = encode_disposition(role, numbers[at], numbers[last], encoded)
+            self.output.add(frame_of(self.channel, disposition))
+            at = last + 1
 
     def flow(self, **of_link: Any) -> Flow:
         """Return what tells the peer of the session's windows, and of a link."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus._runtime.turns import Pace, Slots
@@ -81,15 +81,23 @@ class LinkOwner(Protocol):
         """Its transactions."""
         ...
 
-    def create_node(self, link: Link) -> Node:
-        """Return a node for a link.
+
+P = TypeVar("P", bound=LinkOwner)
+P_contra = TypeVar("P_contra", bound=LinkOwner, contravariant=True)
+
+
+class NodeFactory(Protocol[P_contra]):
+    """Creates the nodes of links by their addresses."""
+
+    def create_node(self, peer: P_contra, link: Link) -> Node:
+        """Return a node for a link that a client attaches.
 
         Raises:
             AmqpError: There is none, or the client may not use it.
         """
         ...
 
-    def check_claims(self, link: Link) -> object:
+    def check_claims(self, peer: P_contra, link: Link) -> object:
         """Check that the client may use a link now.
 
         Raises:
@@ -102,20 +110,22 @@ class LinkOwner(Protocol):
         ...
 
 
-class ClientLinks:
+class ClientLinks(Generic[P]):
     """The links of one client.
 
     Args:
         owner: The client.
+        node_factory: Creates the nodes.
         undelivered: Gets the deleted messages that the client does not get.
 
     Attributes:
         nodes: The nodes of the links that are open.
     """
 
-    def __init__(self, owner: LinkOwner, undelivered: Undelivered) -> None:
+    def __init__(self, owner: P, node_factory: NodeFactory[P], undelivered: Undelivered) -> None:
         self.nodes: dict[Link, Node] = {}
         self._owner = owner
+        self._node_factory = node_factory
         self._undelivered = undelivered
         self._opening: dict[Link, asyncio.Task[None]] = {}
         self._closing: set[asyncio.Task[None]] = set()
@@ -140,10 +150,10 @@ class ClientLinks:
     async def _open(self, link: Link) -> None:
         node: Node | None = None
         try:
-            node = self._owner.create_node(link)
+            node = self._node_factory.create_node(self._owner, link)
             await node.open()
         except Exception as error:  # noqa: BLE001 - the client is told
-            problem = to_amqp_error(error, self._owner.entity_of(link))
+            problem = to_amqp_error(error, self._node_factory.entity_of(link))
             name = shown_name(link.attach.name)
             LOGGER.info("link_refused peer=%s link=%s error=%s", self._owner.socket.name, name, shown_error(problem))
             if (task := self._opening.pop(link, None)) is not None:
@@ -184,7 +194,7 @@ class ClientLinks:
         """Return whether a claim allows a link; detach it if none does."""
         try:
             if node.needs_claims:
-                self._owner.check_claims(link)
+                self._node_factory.check_claims(self._owner, link)
         except AmqpError as error:
             self.detach(link, error)
             return False

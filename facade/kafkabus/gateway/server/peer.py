@@ -7,7 +7,7 @@ import logging
 import uuid
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from kafkabus._runtime.log_format import shown_error, shown_name
 from kafkabus.gateway.amqp.conditions import CONNECTION_FORCED, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, AmqpError
@@ -26,7 +26,7 @@ from kafkabus.gateway.amqp.events import (
 )
 from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import TransactionalState, fields_of
-from kafkabus.gateway.server.client_links import INCOMPLETE, ClientLinks, Node
+from kafkabus.gateway.server.client_links import INCOMPLETE, ClientLinks, NodeFactory
 from kafkabus.gateway.server.client_load import ClientLoad
 from kafkabus.gateway.server.client_socket import ClientSocket
 from kafkabus.gateway.server.client_tasks import ClientTasks
@@ -55,30 +55,6 @@ WORK_WITHIN: Final = 3.0
 _LOST: Final = AmqpError(
     MESSAGE_LOCK_LOST, "a message was sent, or settled, over a link that is gone: attach a link, and begin anew"
 )
-
-
-class NodeFactory(Protocol):
-    """Creates the nodes of links by their addresses."""
-
-    def create_node(self, peer: Peer, link: Link) -> Node:
-        """Return a node for a link that a client attaches.
-
-        Raises:
-            AmqpError: There is none, or the client may not use it.
-        """
-        ...
-
-    def check_claims(self, peer: Peer, link: Link) -> object:
-        """Check that the client may use a link now.
-
-        Raises:
-            AmqpError: It may not.
-        """
-        ...
-
-    def entity_of(self, link: Link) -> str:
-        """Return the entity that a link is about, for errors."""
-        ...
 
 
 class PeerRequests:
@@ -111,6 +87,7 @@ class Peer:
         socket: The client's socket.
         outbox: The way of the engine's output to the socket.
         tasks: The client's tasks.
+        keepalive: Keeps the connection alive.
         load: The amounts that the client makes the gateway keep, with their bounds.
         links: The client's links, with their nodes.
         requests: The client's requests.
@@ -120,10 +97,9 @@ class Peer:
         is_ending: Whether it will be closed: nothing new begins.
     """
 
-    def __init__(self, commons: Commons[Peer], namespace: ServedNamespace, node_factory: NodeFactory) -> None:
+    def __init__(self, commons: Commons[Peer], namespace: ServedNamespace, node_factory: NodeFactory[Peer]) -> None:
         self.commons = commons
         self.namespace = namespace
-        self._node_factory = node_factory
         settings = commons.settings
         self.engine = Connection(
             f"kafkabus-{uuid.uuid4().hex}", offered(settings.policies), settings.limits, self._log_in
@@ -131,15 +107,16 @@ class Peer:
         self.socket = ClientSocket(self, commons.incoming)
         self.outbox = Outbox(self.engine.output, self.socket, commons.undelivered, self._on_flush)
         self.tasks = ClientTasks(self.socket)
+        self.keepalive = Keepalive(self.engine, self.socket, self.outbox)
         self.load = ClientLoad(commons, self.socket, self._note_kept)
-        self.links = ClientLinks(self, commons.undelivered)
+        self.links = ClientLinks(self, node_factory, commons.undelivered)
         self.requests = PeerRequests()
         self.claims = Claims(settings.policies, self.links.check_claims)
         self.transactions = Transactions(
             namespace.client.transaction, settings.transactions, commons.transaction_room, self.tasks.start
         )
         self.is_java = self.is_ending = False
-        self._keepalive = Keepalive(self.engine, self.socket, self.outbox)
+        self._events = PeerEvents(self)
         self._right: asyncio.TimerHandle | None = None
         self._waits_for_turn = self._is_cut = False
         # Set when the engine was lost, and when everything was let go of after that.
@@ -159,7 +136,7 @@ class Peer:
             LOGGER.warning("connection_refused peer=%s connections=%d", self.socket.name, len(self.commons.clients))
             self.socket.abort()
             return
-        self._keepalive.await_open()
+        self.keepalive.await_open()
         if self.commons.settings.policies is not None:
             self._expect_right()
 
@@ -183,7 +160,7 @@ class Peer:
         Args:
             is_all_sent: Whether the operating system has got all bytes that were written.
         """
-        self._keepalive.stop()
+        self.keepalive.stop()
         if self._right is not None:
             self._right.cancel()
         self.outbox.stop_looking()
@@ -224,7 +201,7 @@ class Peer:
         try:
             events = self.engine.step()
             for event in events or ():
-                self._handlers[type(event)](self, event)
+                self._events.handle(event)
         except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
             self.engine.close(to_amqp_error(error))
             return True
@@ -341,100 +318,18 @@ class Peer:
         if self.claims.has_any:
             self.commons.strangers.discard(self)
 
-    # Events.
-
-    def _on_delivery(self, event: Delivered) -> None:
-        node = self.links.nodes.get(event.link)
-        if node is None:
-            self.transactions.fail(event.delivery.state, _LOST)
-        else:
-            node.on_delivery(event.delivery)
-
-    def _on_disposition(self, event: Disposed) -> None:
-        node = self.links.nodes.get(event.link)
-        if node is None:
-            self.transactions.fail(event.state, _LOST)
-        else:
-            node.on_disposition(event.deliveries, event.state, event.settled)
-
-    def _on_discard(self, event: Discarded) -> None:
-        self.transactions.fail(event.state, _LOST)
-
-    def _on_flow(self, event: LinkFlowed) -> None:
-        self.links.on_flow(event.link)
-
-    def _on_attach(self, event: LinkAttached) -> None:
-        self.links.attach(event.link)
-
-    def _on_detach(self, event: LinkDetached) -> None:
-        self.links.on_detach(event.link)
-
-    def _on_open(self, event: Opened) -> None:
-        self._keepalive.start()
-        properties: Mapping[Any, Any] = fields_of(event.open.properties)
-        client = properties.get("user-agent") or properties.get("product")
-        self.is_java = str(client).startswith("azsdk-java")
-        LOGGER.info(
-            "connection_opened peer=%s container=%s client=%s",
-            self.socket.name,
-            shown_name(event.open.container_id),
-            shown_name(client),
-        )
-
     def _log_in(self, mechanism: str, response: bytes) -> None:
         policies = self.commons.settings.policies
         if policies is not None and mechanism == PLAIN:
             log_in(self.claims, policies, response, self.socket.address)
             self.on_claim()
 
-    def _on_close(self, event: Closed) -> None:
-        self.commons.tally.broken += event.error is not None
-        error = event.error or event.by_peer
-        if error is not None:
-            LOGGER.warning("connection_closed peer=%s error=%s", self.socket.name, shown_error(error))
-        else:
-            LOGGER.info("connection_closed peer=%s", self.socket.name)
-
-    _handlers: ClassVar[Mapping[type[Event], Callable[..., None]]] = {
-        Delivered: _on_delivery,
-        Disposed: _on_disposition,
-        Discarded: _on_discard,
-        LinkFlowed: _on_flow,
-        LinkAttached: _on_attach,
-        LinkDetached: _on_detach,
-        Opened: _on_open,
-        Closed: _on_close,
-    }
-
-    # Links.
-
-    def create_node(self, link: Link) -> Node:
-        """Return a node for a link.
-
-        Raises:
-            AmqpError: There is none, or the client may not use it.
-        """
-        return self._node_factory.create_node(self, link)
-
-    def check_claims(self, link: Link) -> object:
-        """Check that the client may use a link now.
-
-        Raises:
-            AmqpError: It may not.
-        """
-        return self._node_factory.check_claims(self, link)
-
-    def entity_of(self, link: Link) -> str:
-        """Return the entity that a link is about, for errors."""
-        return self._node_factory.entity_of(link)
-
     def fail_unfinished(self, name: bytes) -> None:
         """Have a transaction fail if frames of a message that is part of it are missing."""
-        for session in self.engine.sessions.values():
-            for link in session.links.values():
-                state = None if link.partial is None else link.partial.state
-                if isinstance(state, TransactionalState) and state.txn_id == name:
-                    self.transactions.fail(state, INCOMPLETE)
+        for link in self.engine.sessions.links:
+            state = None if link.partial is None else link.partial.state
+            if isinstance(state, TransactionalState) and state.txn_id == name:
+                self.transactions.fail(state, INCOMPLETE)
 
     async def close(self) -> None:
         """Close the connection, and let go of everything that it had."""
@@ -456,6 +351,78 @@ class Peer:
     def _is_busy(self) -> bool:
         """Return whether the client waits for something that is under way."""
         return bool(self.tasks.is_any_requested or self.engine.holds or self._waits_for_turn)
+
+
+class PeerEvents:
+    """Handles what the engine says of one client.
+
+    Args:
+        peer: The client.
+    """
+
+    def __init__(self, peer: Peer) -> None:
+        self._peer = peer
+
+    def handle(self, event: Event) -> None:
+        """Do what an event asks for."""
+        self._handlers[type(event)](self, event)
+
+    def _on_delivery(self, event: Delivered) -> None:
+        node = self._peer.links.nodes.get(event.link)
+        if node is None:
+            self._peer.transactions.fail(event.delivery.state, _LOST)
+        else:
+            node.on_delivery(event.delivery)
+
+    def _on_disposition(self, event: Disposed) -> None:
+        node = self._peer.links.nodes.get(event.link)
+        if node is None:
+            self._peer.transactions.fail(event.state, _LOST)
+        else:
+            node.on_disposition(event.deliveries, event.state, event.settled)
+
+    def _on_discard(self, event: Discarded) -> None:
+        self._peer.transactions.fail(event.state, _LOST)
+
+    def _on_flow(self, event: LinkFlowed) -> None:
+        self._peer.links.on_flow(event.link)
+
+    def _on_attach(self, event: LinkAttached) -> None:
+        self._peer.links.attach(event.link)
+
+    def _on_detach(self, event: LinkDetached) -> None:
+        self._peer.links.on_detach(event.link)
+
+    def _on_open(self, event: Opened) -> None:
+        self._peer.keepalive.start()
+        properties: Mapping[Any, Any] = fields_of(event.open.properties)
+        client = properties.get("user-agent") or properties.get("product")
+        self._peer.is_java = str(client).startswith("azsdk-java")
+        LOGGER.info(
+            "connection_opened peer=%s container=%s client=%s",
+            self._peer.socket.name,
+            shown_name(event.open.container_id),
+            shown_name(client),
+        )
+
+    def _on_close(self, event: Closed) -> None:
+        self._peer.commons.tally.broken += event.error is not None
+        error = event.error or event.by_peer
+        if error is not None:
+            LOGGER.warning("connection_closed peer=%s error=%s", self._peer.socket.name, shown_error(error))
+        else:
+            LOGGER.info("connection_closed peer=%s", self._peer.socket.name)
+
+    _handlers: ClassVar[Mapping[type[Event], Callable[..., None]]] = {
+        Delivered: _on_delivery,
+        Disposed: _on_disposition,
+        Discarded: _on_discard,
+        LinkFlowed: _on_flow,
+        LinkAttached: _on_attach,
+        LinkDetached: _on_detach,
+        Opened: _on_open,
+        Closed: _on_close,
+    }
 
 
 class BaseNode:
