@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -868,6 +868,33 @@ async def test_one_list_is_made_at_a_time(
         asked = [asyncio.create_task(operation(one, name, {}, entity)) for one in (client, other)]
         await become(lambda: gateway.commons.listing.waiting == 2)
     assert len({status for status, _ in await asyncio.gather(*asked)}) == 1
+
+
+async def test_pages_of_sessions_are_those_of_one_list(
+    client: AmqpClient, other: AmqpClient, gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is asked for again, or by another client, is listed again."""
+    sender = await client.sender("s")
+    for session in "ABCDE":
+        await sender.send(message("x", properties={"group_id": session}))
+    lists, list_sessions = [0], gateway.namespace.sessions
+
+    def count(path: EntityPath, updated_after: datetime | None) -> AsyncIterator[str]:
+        lists[0] += 1
+        return list_sessions(path, updated_after)
+
+    monkeypatch.setattr(gateway.namespace, "sessions", count)
+
+    async def page(client: AmqpClient, skip: int) -> tuple[str, ...]:
+        everything = datetime(9999, 12, 31, tzinfo=timezone.utc)
+        asked = {"last-updated-time": everything, "skip": Int(skip), "top": Int(2)}
+        status, body = await operation(client, "get-message-sessions", asked, "s")
+        assert status == 200
+        return tuple(body["sessions-ids"])
+
+    pages = [await page(client, skip) for skip in (0, 2, 4)]
+    assert (sorted(name for names in pages for name in names), lists) == (list("ABCDE"), [1])
+    assert (await page(client, 2), await page(other, 4), lists) == (pages[1], pages[2], [3])
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from kafkabus._runtime.turns import FairLock, Turns
 from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.server.budget import Budget, Holder, Strangers
+from kafkabus.gateway.server.listings import Listings
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.transactions import SharedRoom
 from kafkabus.gateway.server.undelivered import Undelivered
@@ -71,6 +72,7 @@ class Commons(Generic[C]):
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
         storing: Held while many messages of a client are stored: more would fill the line to Kafka, which all clients share.
+        listings: The rests of lists of sessions that clients get page by page.
         listing: Held while all sessions or rules of an entity are asked for: many lists would keep others waiting.
         incoming: Memory for what a socket gives, as each client takes its bytes before the next one reads.
         is_closing: Whether the gateway was closed.
@@ -89,6 +91,7 @@ class Commons(Generic[C]):
         self.turns = Turns()
         self.parsing = FairLock()
         self.storing = FairLock(STORING_HELD)
+        self.listings = Listings()
         self.listing = FairLock(LISTING_HELD)
         self.transaction_room: SharedRoom = SharedRoom(settings.transactions.total_bytes)
         # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.

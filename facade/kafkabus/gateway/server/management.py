@@ -488,11 +488,21 @@ class ManagementNode(RequestNode):
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
         if not self._path.is_dead_letter and not (await self.peer.namespace.entity(self._path)).has_sessions:
             raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        async with self.peer.commons.listing.turn(self.peer):
-            names = [name async for name in self.peer.namespace.sessions(self._path, updated)][skip : skip + top]
+        names = await self._list_sessions(updated, skip, top)
         if not names:
             return NO_CONTENT, None
         return 200, {"skip": Int(skip + len(names)), "sessions-ids": Array(names)}
+
+    async def _list_sessions(self, updated: datetime | None, skip: int, top: int) -> list[str]:
+        """Return a page of the sessions; the pages of a client that asks for one after the other are those of one list."""
+        listings, listed = self.peer.commons.listings, (self.peer, self._path.key, updated)
+        rest = listings.take((*listed, skip))
+        if rest is None:
+            async with self.peer.commons.listing.turn(self.peer):
+                rest = [name async for name in self.peer.namespace.sessions(self._path, updated)][skip:]
+        if len(rest) > top > 0:
+            listings.keep((*listed, skip + top), rest[top:])
+        return rest[:top]
 
     # Rules.
 
