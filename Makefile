@@ -100,8 +100,9 @@ generated: $(READY) ## the generated files are what the generators make
 	$(BIN)/python -m tools.generate_blocking --check
 	$(BIN)/python -m tools.generate_lua --check
 
-english: $(READY) ## the rules of English in texts, docstrings and comments
+english: $(READY) ## the rules of English in texts, docstrings and comments, and names of code in the documentation
 	$(BIN)/python -m tools.check_english
+	$(BIN)/python -m tools.check_names
 
 commits: $(READY) ## the subjects of commits
 	$(BIN)/python -m tools.check_commits

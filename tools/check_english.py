@@ -10,8 +10,12 @@ Regular expressions cannot read, so the rules are those that they can decide:
 
 Questions may open with what they like. Code blocks and inline code are not read.
 
+Some words are right now and then, and a mannerism if they are frequent. `RATES` limits how often they occur in the Markdown,
+per 10,000 words, all pages together; the history in CHANGELOG.md does not count.
+
 Usage:
-    python -m tools.check_english [PATH ...]    check these files or folders; all that git tracks by default
+    python -m tools.check_english [PATH ...]    check these files or folders; all that git tracks, and the rates, by default
+    python -m tools.check_english --rates       print the rates, those of Python and Lua as well
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +60,34 @@ RULES = {
     ),
 }
 
+
+class Rate(NamedTuple):
+    """A limit on how often a word occurs."""
+
+    pattern: re.Pattern[str]
+    limit: float
+    """How often at most, per 10,000 words."""
+
+
+RATES = {
+    name: Rate(re.compile(pattern, re.IGNORECASE), limit)
+    for name, pattern, limit in (
+        ("tell, told", r"\b(?:tell|tells|telling|told)\b", 2),
+        ("stand, stands", r"\b(?:stand|stands|standing|stood)\b", 0.5),
+        ("of its own, of ours", r"\bof (?:its|our|their|his|her|my|your) own\b|\bof ours\b", 0.5),
+        ("anew", r"\banew\b", 0),
+        ("as far as", r"\bas far as\b", 0.3),
+        ("meanwhile", r"\bmeanwhile\b", 0.5),
+    )
+}
+"""The words whose rate is limited."""
+
+GATED = frozenset({"Markdown"})
+"""The kinds of text whose rates must not exceed the limits; the others are only printed."""
+
+_KINDS = {".md": "Markdown", ".py": "Python", ".lua": "Lua"}
+_WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
+
 _CODE = re.compile(r"```.*?```|``[^`]*``|`[^`\n]*`|<!--.*?-->", re.DOTALL)
 
 
@@ -75,23 +107,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 0 if no rule is broken, else 1.
     """
-    wanted = [Path(one).resolve() for one in (sys.argv[1:] if argv is None else argv)] or [ROOT]
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments == ["--rates"]:
+        print_rates(tracked())
+        return 0
+    wanted = [Path(name).resolve() for name in arguments] or [ROOT]
     found = 0
     for path in tracked():
-        if any(path.is_relative_to(one) for one in wanted):
+        if any(path.is_relative_to(folder) for folder in wanted):
             for line, rule, words in findings(path):
                 print(f"{path.relative_to(ROOT)}:{line}: {rule}: {words}")
                 found += 1
     if found:
         print(f"{found} sentences break a rule of English; CONTRIBUTING.md has the rules", file=sys.stderr)
-    return 1 if found else 0
+    exceeded = [] if arguments else list(exceeded_rates(tracked()))
+    for complaint in exceeded:
+        print(complaint, file=sys.stderr)
+    return 1 if found or exceeded else 0
 
 
 def tracked() -> list[Path]:
-    """Return the files with prose that people write: no generated twin, no file of this check."""
+    """Return the files with prose that people write: no generated twin, no file with examples of faults."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     paths = [ROOT / name for name in listed.split("\0") if name.endswith((".py", ".md", ".lua"))]
-    return [path for path in paths if path.exists() and path.name not in {"check_english.py", "test_check_commits.py"}]
+    return [
+        path
+        for path in paths
+        if path.exists() and path.name not in {"check_english.py", "test_check_english.py", "test_check_commits.py"}
+    ]
 
 
 def findings(path: Path) -> Iterator[tuple[int, str, str]]:
@@ -102,6 +145,41 @@ def findings(path: Path) -> Iterator[tuple[int, str, str]]:
             for found in pattern.finditer(prose):
                 line = text.line + prose.count("\n", 0, found.start())
                 yield line, rule, " ".join(text.words[found.start() : found.start() + 60].split())
+
+
+def exceeded_rates(paths: Iterable[Path]) -> Iterator[str]:
+    """Yield a sentence for each word that is too frequent in a kind of text in `GATED`."""
+    for kind, prose in prose_by_kind(paths).items():
+        for name, rate in rates_of(prose).items():
+            if kind in GATED and rate > RATES[name].limit:
+                yield f"{kind}: '{name}' {rate:.2f} times per 10,000 words, at most {RATES[name].limit:g}"
+
+
+def print_rates(paths: Iterable[Path]) -> None:
+    """Print how often the words of `RATES` occur in each kind of text."""
+    for kind, prose in prose_by_kind(paths).items():
+        for name, rate in rates_of(prose).items():
+            gate = (
+                f"at most {RATES[name].limit:g}"
+                if kind in GATED
+                else f"no limit yet; {RATES[name].limit:g} for Markdown"
+            )
+            print(f"{kind:<10}{name:<22}{rate:>6.2f}   {gate}")
+
+
+def prose_by_kind(paths: Iterable[Path]) -> dict[str, str]:
+    """Return the prose of all files without code, joined, by kind of text; without the history in CHANGELOG.md."""
+    prose: dict[str, list[str]] = {}
+    for path in paths:
+        if path.name != "CHANGELOG.md":
+            prose.setdefault(_KINDS[path.suffix], []).extend(_CODE.sub("_", text.words) for text in texts_of(path))
+    return {kind: "\n\n".join(texts) for kind, texts in prose.items()}
+
+
+def rates_of(prose: str) -> dict[str, float]:
+    """Return how often each word of `RATES` occurs per 10,000 words."""
+    words = max(1, len(_WORD.findall(prose)))
+    return {name: 10_000 * len(rate.pattern.findall(prose)) / words for name, rate in RATES.items()}
 
 
 def texts_of(path: Path) -> Iterator[Text]:

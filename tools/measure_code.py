@@ -4,6 +4,7 @@ Rooms are packages; a module beside packages is a room, too. Twins that are gene
 
 Usage:
     python -m tools.measure_code [FOLDER]    measure a checkout; this one by default
+    python -m tools.measure_code --check     print what goes beyond its limit in this checkout; fail if anything does
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ PACKAGES = {"facade": "kafkabus", "mapping": "kafkabus_mapping", "spark": "kafka
 LONG_FUNCTION = 50
 LONG_CLASS = 300
 MANY_ATTRIBUTES = 20
+GIVEN = frozenset({"QueueProperties"})
+"""Classes whose attributes Azure's API gives."""
+MOST_LONG_CLASSES, MOST_PRONOUNS, MOST_PRIVATE, MOST_PARTICIPLES = 2.0, 1.0, 3.5, 2.5
 PRONOUNS = frozenset({"one", "several", "some", "others"})
 """Names of variables that say nothing of what these hold."""
 
@@ -40,6 +44,10 @@ Graph = Mapping[str, set[str]]
 
 def main(arguments: list[str]) -> int:
     """Print the measures; return the exit status."""
+    if arguments == ["--check"]:
+        found = violations(ROOT)
+        print("\n".join(found) or "the code keeps to its measures")
+        return 1 if found else 0
     root = Path(arguments[0]).resolve() if arguments else ROOT
     graph = imports_of(root)
     rooms = rooms_of(graph, root)
@@ -79,6 +87,35 @@ def main(arguments: list[str]) -> int:
     print(f"public names with a docstring        {100 * sum(map(bool, public.values())) / len(public):.1f} %")
     print(f"sentences that open with what, who   {free:.2f} % of {len(sentences)}")
     return 0
+
+
+def violations(root: Path) -> list[str]:
+    """Return a line for each thing that goes beyond its limit; import-linter checks the layers."""
+    names = Names(root)
+    functions, classes, _ = definitions(root)
+    found = [f"a circle of imports: {text}" for text in circles(imports_of(root))]
+    found += [
+        f"{name} has {len(attributes)} attributes, base classes included: at most {MANY_ATTRIBUTES}; make parts of it"
+        for name, attributes in names.many_attributes.items()
+        if name not in GIVEN
+    ]
+    found += [
+        f"{name} has {length} lines: a function has at most {LONG_FUNCTION}"
+        for name, length in functions.items()
+        if length > LONG_FUNCTION
+    ]
+    found += [f"class {name} exists more than once" for name in names.duplicates]
+    shares = {
+        f"classes over {LONG_CLASS} lines, per 10,000 lines": (
+            10_000 * sum(length > LONG_CLASS for length in classes.values()) / names.lines,
+            MOST_LONG_CLASSES,
+        ),
+        "variables that a pronoun names, per 1,000 lines": (names.per_thousand(names.pronouns), MOST_PRONOUNS),
+        "private names of others, per 1,000 lines": (names.per_thousand(names.private), MOST_PRIVATE),
+        "functions that a participle names, %": (100 * len(names.participles) / len(functions), MOST_PARTICIPLES),
+    }
+    found += [f"{name}: {value:.2f}, at most {most:g}" for name, (value, most) in shares.items() if value > most]
+    return found
 
 
 def imports_of(root: Path) -> dict[str, set[str]]:
@@ -185,20 +222,21 @@ class Names:
     Attributes:
         many_attributes: The attributes of classes that have too many, by class; those of base classes are among them.
         duplicates: Names that more than one class has.
+        lines: How many lines the files have.
         pronouns: How many times a variable is used that a pronoun names.
         private: How many times a private name of another object is used.
         participles: Functions that a participle or a preposition alone names.
     """
 
     def __init__(self, root: Path) -> None:
-        self.pronouns = self.private = self._lines = 0
+        self.pronouns = self.private = self.lines = 0
         self.participles: list[str] = []
         self._bases: dict[str, list[str]] = {}
         self._attributes: dict[str, set[str]] = {}
         self._count: Counter[str] = Counter()
         for path in sources(root):
             text = path.read_text("utf-8")
-            self._lines += text.count("\n")
+            self.lines += text.count("\n")
             self._add(ast.parse(text))
         self.many_attributes = {
             name: attributes
@@ -209,7 +247,7 @@ class Names:
 
     def per_thousand(self, count: int) -> float:
         """Return how many that are for each thousand lines."""
-        return 1_000 * count / self._lines
+        return 1_000 * count / self.lines
 
     def _add(self, tree: ast.Module) -> None:
         for node in ast.walk(tree):

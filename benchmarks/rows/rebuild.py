@@ -64,13 +64,13 @@ def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
             speeds[sum(PARTITIONS if name.startswith("partitioned") else 1 for name in several)] = speed
         logging.getLogger("kafkabus").setLevel(logging.NOTSET)
     yield Result(
-        f"{PARTITIONS * partitioned + plain:,} ledgers made anew, with {_TRANSACTIONS:,} transactions: {_WANTED:,.0f} a second",
+        f"{PARTITIONS * partitioned + plain:,} ledgers rebuilt, with {_TRANSACTIONS:,} transactions: {_WANTED:,.0f} a second",
         speed,
         "ledgers/s",
         _WANTED,
         speed / _WANTED,
         Budget(1.0),
-        curve=Curve("ledgers made anew, ledgers/s", "ledgers", tuple(speeds.items())),
+        curve=Curve("ledgers rebuilt, ledgers/s", "ledgers", tuple(speeds.items())),
     )
     yield target(f"an operation of another queue meanwhile, p99: {_MOST_MS:g} ms", MILLISECONDS, wait, _MOST_MS)
 

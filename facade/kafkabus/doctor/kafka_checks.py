@@ -268,7 +268,7 @@ KAFKA_CHECKS = (
     ),
     Check(
         "kafka-right-configure",
-        "the user may set the settings of topics: for topics that were created anew with Kafka's own tools",
+        "the user may set the settings of topics: for topics that were created again with Kafka's own tools",
         _GRANT.format("AlterConfigs", _ON_TOPICS),
         _right("configure", "configure", "ALTER_CONFIGS"),
     ),

@@ -1,7 +1,7 @@
 """The brokers' clock, which decides about times to live, scheduled times and idleness.
 
 A record stored for the purpose shows the brokers' time at a moment of this process's monotonic clock, which cannot be set.
-So nothing happens early because Redis's clock was set (docs/decisions/0033-clocks-that-are-set.md).
+So nothing happens early because Redis's clock was set (docs/decisions/0033-monotonic-ledger-clocks.md).
 """
 
 from __future__ import annotations
