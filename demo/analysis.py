@@ -133,7 +133,7 @@ def analyse(connection: str, folder: Path, progress: Progress, interrupt: Interr
         for row in rows
     ]
     seen = Seen(
-        sum(one.messages for one in partitions),
+        sum(partition.messages for partition in partitions),
         cancelled,
         sum(row["completed"] for row in outcomes),
         sum(row["dead_lettered"] for row in outcomes),

@@ -16,7 +16,8 @@ from rich.progress import Progress
 import kafkabus_spark
 from demo.flights import QUEUE, load_flights
 from demo.interrupt import Interrupt
-from demo.run import Outcome, send_and_receive
+from demo.outcome import Outcome
+from demo.run import send_and_receive
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.embedded.java import spark_java_home
 from kafkabus.management import ServiceBusAdministrationClient
@@ -73,8 +74,8 @@ class _Pipelines:
 
     def run(self) -> int:
         """Run them all; return the exit status."""
-        for one in (self._capture, self._partitions, self._sessions, self._dead_letters, self._reconcile):
-            one()
+        for pipeline in (self._capture, self._partitions, self._sessions, self._dead_letters, self._reconcile):
+            pipeline()
         self._resubmit()
         self._replay()
         return 1 if self._differs else 0

@@ -29,12 +29,12 @@ def draw(partitions: list[Partition], path: Path) -> None:
     """
     plt.rcParams.update({"font.size": 11, "axes.spines.top": False, "axes.spines.right": False})
     figure, panels = plt.subplots(3, 1, figsize=(9, 7.6), sharex=True, height_ratios=(1.7, 1, 1), layout="constrained")
-    numbers = [one.number for one in partitions]
-    colours = [_HOT if one.hot else _COLD for one in partitions]
+    numbers = [partition.number for partition in partitions]
+    colours = [_HOT if partition.hot else _COLD for partition in partitions]
     values = (
-        [one.messages for one in partitions],
-        [one.size / 1e6 for one in partitions],
-        [one.mean_delay or 0.0 for one in partitions],
+        [partition.messages for partition in partitions],
+        [partition.size / 1e6 for partition in partitions],
+        [partition.mean_delay or 0.0 for partition in partitions],
     )
     titles = ("messages", "MB of bodies", "mean departure delay, minutes")
     for panel, heights, title in zip(panels, values, titles, strict=True):
@@ -52,7 +52,7 @@ def draw(partitions: list[Partition], path: Path) -> None:
     panels[-1].set_xticks(numbers)
     panels[-1].set_xlabel("entity partition")
     figure.suptitle(
-        f"{sum(one.messages for one in partitions):,} flights in the queue “flights”, by carrier",
+        f"{sum(partition.messages for partition in partitions):,} flights in the queue “flights”, by carrier",
         color=_INK,
         fontsize=13,
     )
@@ -63,22 +63,22 @@ def draw(partitions: list[Partition], path: Path) -> None:
 
 def _label_keys(panel: Any, partitions: list[Partition]) -> None:
     """Write the carriers over the bars, and draw the limit above which a partition is hot."""
-    total = sum(one.messages for one in partitions)
+    total = sum(partition.messages for partition in partitions)
     bound = HOT_OVER * total / len(partitions)
     panel.axhline(bound, color=_HOT, linewidth=1, linestyle=(0, (4, 3)))
     panel.set_title(f"red: hot, over {HOT_OVER:g} times the mean (dashed)", loc="right", color=_HOT, fontsize=10)
     panel.margins(y=0.22)
-    for one in partitions:
-        if one.messages:
+    for partition in partitions:
+        if partition.messages:
             panel.annotate(
-                "\n".join(str(key) for key, _ in one.keys),
-                (one.number, one.messages),
+                "\n".join(str(key) for key, _ in partition.keys),
+                (partition.number, partition.messages),
                 xytext=(0, 2),
                 textcoords="offset points",
                 ha="center",
-                color=_HOT if one.hot else _INK,
+                color=_HOT if partition.hot else _INK,
                 fontsize=9,
-                fontweight="bold" if one.hot else "normal",
+                fontweight="bold" if partition.hot else "normal",
             )
 
 

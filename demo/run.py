@@ -6,7 +6,6 @@ import json
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
 from pathlib import Path
@@ -17,8 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 from demo.flights import QUEUE, load_flights, messages
 from demo.interrupt import Interrupt
+from demo.outcome import Outcome
 from demo.tables import partition_table, totals_table
-from demo.workers import Counts, Receivers
+from demo.workers import Receivers
 from kafkabus import ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import RuleProperties, ServiceBusAdministrationClient, SqlRuleFilter
@@ -30,46 +30,6 @@ ALERTS: Final = "hot"
 """The subscription that gets the messages of hot partitions."""
 STALL_S: Final = 90.0
 """How long the receivers may settle nothing before the demo gives up, in seconds; longer than the lock duration."""
-
-
-@dataclass
-class Outcome:
-    """The result of a run of the demo.
-
-    Attributes:
-        sent: The number of messages whose send was acknowledged.
-        counts: The totals of all receivers.
-        left: The number of messages that are still in the queue.
-        in_dead_letters: The number of messages in the dead-letter queue.
-        send_seconds: The time from the first message sent to the last.
-        settle_seconds: The time from the first message sent to the last one settled.
-        each: The counts of each receiver.
-    """
-
-    sent: int
-    counts: Counts
-    left: int
-    in_dead_letters: int
-    send_seconds: float
-    settle_seconds: float
-    each: list[Counts]
-
-    def differences(self) -> list[str]:
-        """Return the differences between the counts; an empty list if they agree."""
-        counts = self.counts
-        found: list[str] = []
-        if self.sent != counts.settled:
-            found.append(
-                f"{self.sent:,} sent, but {counts.completed:,} completed + {counts.dead_lettered:,} dead-lettered "
-                f"= {counts.settled:,}: {self.sent - counts.settled:+,}"
-            )
-        if self.left:
-            found.append(f"{self.left:,} messages are left in the queue")
-        if self.in_dead_letters != counts.dead_lettered:
-            found.append(
-                f"{counts.dead_lettered:,} dead-lettered, but the dead-letter queue has {self.in_dead_letters:,}"
-            )
-        return found
 
 
 def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path) -> int:
@@ -108,7 +68,7 @@ def run(console: Console, interrupt: Interrupt, *, limit: int | None, plot: Path
                 alerts = _receive_alerts(connection, REPORTS)
     differences = outcome.differences()
     differences += seen.differences(outcome.sent, outcome.counts.dead_lettered)
-    if alerts != {one.number for one in partitions if one.hot}:
+    if alerts != {partition.number for partition in partitions if partition.hot}:
         differences.append(f"alerts came of the partitions {sorted(alerts)}")
     from demo.plot import draw
 

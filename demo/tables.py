@@ -10,7 +10,7 @@ from kafkabus_spark.reports import HOT_OVER
 
 if TYPE_CHECKING:
     from demo.analysis import Partition
-    from demo.run import Outcome
+    from demo.outcome import Outcome
 
 
 def partition_table(partitions: list[Partition]) -> Table:
@@ -23,17 +23,17 @@ def partition_table(partitions: list[Partition]) -> Table:
         table.add_column(name, justify="right")
     table.add_column("hot", justify="center")
     table.add_column("keys")
-    for one in partitions:
-        delay = "" if one.mean_delay is None else f"{one.mean_delay:.1f} min"
+    for partition in partitions:
+        delay = "" if partition.mean_delay is None else f"{partition.mean_delay:.1f} min"
         table.add_row(
-            str(one.number),
-            f"{one.messages:,}",
-            f"{one.share:.1%}",
-            f"{one.size / 1e6:.1f}",
+            str(partition.number),
+            f"{partition.messages:,}",
+            f"{partition.share:.1%}",
+            f"{partition.size / 1e6:.1f}",
             delay,
-            "hot" if one.hot else "",
-            ", ".join(f"{key} {count:,}" for key, count in one.keys),
-            style="bold red" if one.hot else None,
+            "hot" if partition.hot else "",
+            ", ".join(f"{key} {count:,}" for key, count in partition.keys),
+            style="bold red" if partition.hot else None,
         )
     return table
 
@@ -49,8 +49,10 @@ def totals_table(outcome: Outcome) -> Table:
     table.add_row("dead-lettered", f"{counts.dead_lettered:,}", f"{counts.dead_lettered / outcome.settle_seconds:,.0f}")
     table.add_row("redelivered", f"{counts.redelivered:,}", "")
     table.add_section()
-    for number, one in enumerate(outcome.each, start=1):
+    for number, receiver in enumerate(outcome.each, start=1):
         table.add_row(
-            f"settled by receiver {number}", f"{one.settled:,}", f"{one.settled / outcome.settle_seconds:,.0f}"
+            f"settled by receiver {number}",
+            f"{receiver.settled:,}",
+            f"{receiver.settled / outcome.settle_seconds:,.0f}",
         )
     return table

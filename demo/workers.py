@@ -70,9 +70,9 @@ class Receivers:
         """The counts of all receivers so far."""
         each = self.each
         return Counts(
-            sum(one.completed for one in each),
-            sum(one.dead_lettered for one in each),
-            sum(one.redelivered for one in each),
+            sum(counts.completed for counts in each),
+            sum(counts.dead_lettered for counts in each),
+            sum(counts.redelivered for counts in each),
         )
 
     @property

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import zlib
 
+from kafkabus_mapping.error_text import ErrorText, Term
+
 
 class KeyRuleError(ValueError):
     """SessionId and PartitionKey of one message differ (the service's InvalidOperationException)."""
@@ -29,8 +31,14 @@ def effective_key(
     if session_id is not None:
         if partition_key is not None and partition_key != session_id:
             raise KeyRuleError(
-                f"partition_key {partition_key!r} differs from session_id {session_id!r}: "
-                "a session's messages share one partition; set both alike, or leave partition_key unset"
+                ErrorText(
+                    Term("partition_key"),
+                    f" {partition_key!r} differs from ",
+                    Term("session_id"),
+                    f" {session_id!r}: a session's messages share one partition; set both alike, or leave ",
+                    Term("partition_key"),
+                    " unset",
+                )
             )
         return session_id
     if partition_key is not None:

@@ -20,6 +20,7 @@ from kafkabus_mapping.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.formats import FIRST
 
 KIB = 1024
@@ -117,8 +118,11 @@ class NamespaceDescription(BaseModel):
             return PARTITIONS_STANDARD if enable_partitioning else 1
         if enable_partitioning is not None and enable_partitioning != (self.partitions > 1):
             raise NamespaceRuleError(
-                f"enable_partitioning={enable_partitioning}: a Premium namespace decides for all its entities, and this "
-                f"one was created with {self.partitions} partition(s); leave it out"
+                ErrorText(
+                    Term(f"enable_partitioning={enable_partitioning}"),
+                    ": a Premium namespace decides for all its entities, and this one was created with "
+                    f"{self.partitions} partition(s); leave it out",
+                )
             )
         return self.partitions
 
@@ -131,8 +135,11 @@ class NamespaceDescription(BaseModel):
         sizes = SIZES_PREMIUM if self.tier is Tier.PREMIUM and entity.partitions == 1 else SIZES
         if entity.max_size_in_megabytes not in sizes:
             raise NamespaceRuleError(
-                f"max_size_in_megabytes={entity.max_size_in_megabytes}: choose one of {list(sizes)}"
-                + (", the size of one partition" if entity.partitions > 1 else "")
+                ErrorText(
+                    Term("max_size_in_megabytes"),
+                    f"={entity.max_size_in_megabytes}: choose one of {list(sizes)}",
+                    ", the size of one partition" if entity.partitions > 1 else "",
+                )
             )
         limit = self.max_message_bytes // KIB
         if entity.max_message_size_in_kilobytes not in {None, limit}:
@@ -150,10 +157,15 @@ class NamespaceDescription(BaseModel):
                 "forward_dead_lettered_messages_to",
             ):
                 if getattr(entity, name):
-                    raise NamespaceRuleError(f"{name}={getattr(entity, name)!r}: not in the Basic tier; use Standard")
+                    raise NamespaceRuleError(
+                        ErrorText(Term(name), f"={getattr(entity, name)!r}: not in the Basic tier; use Standard")
+                    )
             if FOREVER > entity.default_message_time_to_live > MAX_LIFE_BASIC:
                 raise NamespaceRuleError(
-                    f"default_message_time_to_live={entity.default_message_time_to_live}: up to 14 days in the Basic tier"
+                    ErrorText(
+                        Term("default_message_time_to_live"),
+                        f"={entity.default_message_time_to_live}: up to 14 days in the Basic tier",
+                    )
                 )
 
     def check_room(self, partitions: int, existing: int, partitioned: int) -> None:
@@ -193,13 +205,20 @@ def check_forwarding(known: EntityDescription | None, entity: EntityDescription)
     """
     if entity.forward_to is None or not entity.requires_session:
         return
+    both = Term("forward_to"), f"={entity.forward_to!r} with ", Term("requires_session")
     if isinstance(entity, SubscriptionDescription):
         raise NamespaceRuleError(
-            f"forward_to={entity.forward_to!r} with requires_session: a subscription with sessions forwards nothing (one "
-            "without may forward to a queue with sessions), so leave one of them out"
+            ErrorText(
+                *both,
+                ": a subscription with sessions forwards nothing (one without may forward to a queue with sessions), so leave "
+                "one of them out",
+            )
         )
     if known is not None and known.forward_to is None:
         raise NamespaceRuleError(
-            f"forward_to={entity.forward_to!r} with requires_session: a queue with sessions forwards only if it was created "
-            "so, as its messages wait in their sessions; create another queue"
+            ErrorText(
+                *both,
+                ": a queue with sessions forwards only if it was created so, as its messages wait in their sessions; create "
+                "another queue",
+            )
         )

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from kafkabus import exceptions
 from kafkabus.cli.program import app
-from kafkabus.cli.wording import OPTIONS
+from kafkabus.cli.terms import OPTIONS
 from kafkabus_mapping import headers
 
 ROOT = Path(__file__).resolve().parents[2]

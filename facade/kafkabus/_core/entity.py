@@ -23,6 +23,7 @@ from kafkabus_mapping.entities import (
     generation_of,
     holder_id_of,
 )
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.keys import effective_key
 from kafkabus_mapping.names import EntityPath, SubQueue
 
@@ -150,8 +151,11 @@ class Entity:
         description = self.description
         if description.retiring_at is not None:
             raise MessagingEntityNotFoundError(
-                f"{description.kind} {description.name!r} is being deleted: it was not used for its auto_delete_on_idle, "
-                f"{description.auto_delete_on_idle}; create it again, or update it within a minute to keep it"
+                ErrorText(
+                    f"{description.kind} {description.name!r} is being deleted: it was not used for its ",
+                    Term("auto_delete_on_idle"),
+                    f", {description.auto_delete_on_idle}; create it again, or update it within a minute to keep it",
+                )
             )
 
     @property

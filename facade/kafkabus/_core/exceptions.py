@@ -53,7 +53,7 @@ class ServiceBusError(AzureError):
     def __init__(self, message: str = "", *, error: BaseException | None = None) -> None:
         # Azure-core's initialisers would take the message from an HTTP response.
         Exception.__init__(self, message)
-        self.message = message
+        self.message = str(message)
         self.inner_exception = error
         self.response = self.model = self.error = self.continuation_token = None
         handled = sys.exc_info()
@@ -70,7 +70,7 @@ class ServiceBusError(AzureError):
             cls.error_code = code
 
     def __reduce__(self) -> tuple[object, tuple[str], dict[str, object]]:
-        return type(self), (self.message,), {"inner_exception": self.inner_exception}
+        return type(self), (self.args[0],), {"inner_exception": self.inner_exception}
 
 
 class ServiceBusConnectionError(ServiceBusError, ServiceResponseError, code="ServiceCommunicationProblem"):

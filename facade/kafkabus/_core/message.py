@@ -36,6 +36,7 @@ from kafkabus_mapping.codec import (
     to_milliseconds,
 )
 from kafkabus_mapping.entities import FOREVER
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.formats import needs_latest
 from kafkabus_mapping.headers import BODY_TYPE, DATA_SECTIONS
 from kafkabus_mapping.numbers import LockToken, sequence_number
@@ -900,8 +901,14 @@ def _check_raw(envelope: Envelope) -> None:
 def _check_keys(partition_key: str | None, session_id: str | None) -> None:
     if partition_key is not None and session_id is not None and partition_key != session_id:
         raise ValueError(
-            f"partition_key {partition_key!r} differs from session_id {session_id!r}: "
-            "set both alike, or leave partition_key unset"
+            ErrorText(
+                Term("partition_key"),
+                f" {partition_key!r} differs from ",
+                Term("session_id"),
+                f" {session_id!r}: set both alike, or leave ",
+                Term("partition_key"),
+                " unset",
+            )
         )
 
 
@@ -1037,7 +1044,9 @@ def _identifier(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {type(value).__name__}: use str")
     if len(value) > MAX_IDENTIFIER:
-        raise ValueError(f"{name} has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+        raise ValueError(
+            ErrorText(Term(name), f" has {len(value)} characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+        )
     return value
 
 

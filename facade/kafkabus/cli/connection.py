@@ -58,7 +58,7 @@ def open_client(context: typer.Context) -> ServiceBusClient:
     from kafkabus._sync.handles.client import ServiceBusClient
 
     origin, connection_string = _find(context)
-    with _blaming(origin):
+    with _name_origin(origin):
         return ServiceBusClient.from_connection_string(connection_string)
 
 
@@ -71,7 +71,7 @@ def open_administration(context: typer.Context) -> ServiceBusAdministrationClien
     from kafkabus.management import ServiceBusAdministrationClient
 
     origin, connection_string = _find(context)
-    with _blaming(origin):
+    with _name_origin(origin):
         return ServiceBusAdministrationClient.from_connection_string(connection_string)
 
 
@@ -112,7 +112,7 @@ def open_settings(context: typer.Context) -> Settings:
     from kafkabus._core.settings import parse_settings
 
     origin, connection_string = _find(context)
-    with _blaming(origin):
+    with _name_origin(origin):
         return parse_settings(connection_string)
 
 
@@ -127,7 +127,9 @@ def find_connection_string(context: typer.Context) -> str:
 
 
 @contextlib.contextmanager
-def existing_entity(context: typer.Context, name: str, *, may_create: bool = False) -> Generator[None, None, None]:
+def explain_missing_entity(
+    context: typer.Context, name: str, *, may_create: bool = False
+) -> Generator[None, None, None]:
     """If the command's queue, topic or subscription does not exist, raise an error that says what to type.
 
     Args:
@@ -150,9 +152,9 @@ def existing_entity(context: typer.Context, name: str, *, may_create: bool = Fal
             kinds = {queue.name.lower(): "queue" for queue in administration.list_queues()}
             kinds |= dict.fromkeys(map(str.lower, topics), "topic")
             subscriptions = [
-                f"{topic}{SUBSCRIPTIONS}{one.name}"
+                f"{topic}{SUBSCRIPTIONS}{subscription.name}"
                 for topic in topics
-                for one in administration.list_subscriptions(topic)
+                for subscription in administration.list_subscriptions(topic)
             ]
         names = [*kinds, *subscriptions]
         near, of_topic = nearest_name(name, names), SUBSCRIPTIONS.lower() in name.lower()
@@ -161,7 +163,7 @@ def existing_entity(context: typer.Context, name: str, *, may_create: bool = Fal
             raise CommandError(
                 f"{name!r} is a {kind} and no {group}: 'kafkabus {kind} {context.info_name} {name}'", ExitCode.NOT_FOUND
             ) from error
-        if name.lower() in {one.lower() for one in names}:
+        if name.lower() in {known.lower() for known in names}:
             raise
         shown = "see what there is with 'kafkabus queue list' and 'kafkabus topic list'"
         if near is not None:
@@ -232,7 +234,7 @@ def _find(context: typer.Context) -> tuple[str, str]:
             f"{' and '.join(addresses)}: these give the addresses of Kafka and Redis, but name no namespace; set "
             f"{CONNECTION_STRING_VARIABLE} too, or unset it to use what 'kafkabus up' runs"
         )
-    running = _running()
+    running = _find_running()
     if running is not None:
         return "kafkabus up", running
     raise CommandError(
@@ -241,7 +243,7 @@ def _find(context: typer.Context) -> tuple[str, str]:
     )
 
 
-def _running() -> str | None:
+def _find_running() -> str | None:
     try:
         from kafkabus.embedded import default_data_folder, status
     except ModuleNotFoundError:
@@ -252,7 +254,7 @@ def _running() -> str | None:
 
 
 @contextlib.contextmanager
-def _blaming(origin: str) -> Generator[None, None, None]:
+def _name_origin(origin: str) -> Generator[None, None, None]:
     try:
         yield
     except ValueError as error:

@@ -32,7 +32,7 @@ def parse_duration(text: str) -> timedelta:
         ValueError: The text is not a duration, or exceeds the service's longest; the error names value, rule and remedy.
     """
     given = text.strip()
-    match = _SHORT.fullmatch(_in_letters(given.lower())) or _ISO.fullmatch(given.upper())
+    match = _SHORT.fullmatch(_abbreviate_units(given.lower())) or _ISO.fullmatch(given.upper())
     amounts = {} if match is None else {unit: amount for unit, amount in match.groupdict().items() if amount}
     if not amounts:
         raise ValueError(
@@ -77,7 +77,7 @@ def parse_moment(text: str, now: datetime) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
 
 
-def _in_letters(text: str) -> str:
+def _abbreviate_units(text: str) -> str:
     """Replace the words of units in a duration, as in ``1 hour and 30 minutes``, by their letters."""
     for word, unit in _WORDS.items():
         text = re.sub(rf"(?<=[\d ]){word}s?\b", unit, text)

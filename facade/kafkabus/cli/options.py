@@ -12,8 +12,6 @@ import typer
 from kafkabus._core.enums import ServiceBusSubQueue
 from kafkabus.cli.durations import parse_duration, parse_moment
 
-QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.", show_default=False)]
-
 SourceArgument = Annotated[
     str,
     typer.Argument(

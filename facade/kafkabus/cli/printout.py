@@ -15,7 +15,7 @@ from termios import FIONREAD
 from typing import TYPE_CHECKING
 
 from kafkabus.cli.exits import OutputClosed
-from kafkabus.cli.terminal import flush, without_controls
+from kafkabus.cli.terminal import escape_controls, flush
 
 if TYPE_CHECKING:
     from kafkabus._core.message import ServiceBusReceivedMessage
@@ -100,5 +100,5 @@ class Printout:
         text = "".join(f"{line}\n" for line in lines)
         # If the standard error is closed as well, the report cannot be written.
         with contextlib.suppress(OSError):
-            sys.stderr.write(without_controls(text) if sys.stderr.isatty() else text)
+            sys.stderr.write(escape_controls(text) if sys.stderr.isatty() else text)
             sys.stderr.flush()

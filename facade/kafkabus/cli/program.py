@@ -17,7 +17,7 @@ from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.exits import EXIT_CODES_HELP, CommandError, ExitCode, OutputClosed
 from kafkabus.cli.stopping import unwind_on_signals
 from kafkabus.cli.terminal import discard_output, flush, say, write
-from kafkabus.cli.wording import as_commands
+from kafkabus.cli.terms import describe_error
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 _COMMANDS = {
@@ -168,15 +168,15 @@ def main() -> NoReturn:
         code = _exit_code(error)
         if options.debug or code is None:
             raise
-        say(f"error: {_told(error)}")
+        say(f"error: {_describe(error)}")
         sys.exit(code)
     sys.exit(ExitCode.DONE)
 
 
-def _told(error: Exception) -> str:
+def _describe(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
-    return as_commands(str(error))
+    return describe_error(error)
 
 
 def _exit_code(error: Exception) -> ExitCode | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
+from typing import Annotated
 
-from kafkabus.cli.setting_sources import LOG_SETTINGS, OFF, HttpAddress, Setting, http_address, read_values
+from kafkabus.cli.setting_sources import OFF, HttpAddress, LogFormat, LogLevel, Setting, read_address
 
 NONE = "none"
 MOST_ENTITIES = 1_000
@@ -28,26 +28,7 @@ class MetricsEntities:
     pattern: re.Pattern[str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """The settings of the upkeep service.
-
-    Attributes:
-        log_format: ``text`` or ``json``.
-        log_level: The lowest level of log lines.
-        http: The address of the HTTP endpoint; None: there is none.
-        metrics_entities: The entities that have metrics of their own.
-        connection: The origin of the connection string in the file of settings, and the string or the file that holds it.
-    """
-
-    log_format: str
-    log_level: str
-    http: HttpAddress | None
-    metrics_entities: MetricsEntities
-    connection: Mapping[str, tuple[str, str]]
-
-
-def _metrics_entities(text: str) -> MetricsEntities:
+def _read_metrics_entities(text: str) -> MetricsEntities:
     if text.lower() == NONE:
         return MetricsEntities(0)
     if text.isdigit():
@@ -60,21 +41,38 @@ def _metrics_entities(text: str) -> MetricsEntities:
         ) from error
 
 
-SETTINGS: Mapping[str, Setting] = {
-    "http": Setting("KAFKABUS_HTTP", OFF, http_address),
-    "metrics-entities": Setting("KAFKABUS_METRICS_ENTITIES", str(MOST_ENTITIES), _metrics_entities),
-    **LOG_SETTINGS,
-}
-"""The settings by their names in the file, which are those of the options."""
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """The settings of the upkeep service.
 
-
-def read_settings(
-    options: Mapping[str, str | None], environment: Mapping[str, str], file: Path | None = None
-) -> ServeSettings:
-    """Return the settings; see ``read_values``.
-
-    Raises:
-        CommandError: A value breaks its rule, the file cannot be read, or a member or a variable is misspelt.
+    Attributes:
+        http: The address of the HTTP endpoint; None: there is none.
+        metrics_entities: The entities that have metrics of their own.
+        log_format: ``text`` or ``json``.
+        log_level: The lowest level of log lines.
+        connection: The origin of the connection string in the file of settings, and the string or the file that holds it.
     """
-    values, connection = read_values(SETTINGS, options, environment, file)
-    return ServeSettings(**values, connection=connection)
+
+    http: Annotated[
+        HttpAddress | None,
+        Setting(
+            "KAFKABUS_HTTP",
+            "HOST:PORT",
+            "Answer /livez, /readyz and /metrics at this address, for example 0.0.0.0:9464; '{default}', the default: nowhere.",
+            read_address,
+            OFF,
+        ),
+    ]
+    metrics_entities: Annotated[
+        MetricsEntities,
+        Setting(
+            "KAFKABUS_METRICS_ENTITIES",
+            "WHICH",
+            "Entities with metrics of their own: a number, 'none', or a regular expression of their names. Default {default}.",
+            _read_metrics_entities,
+            str(MOST_ENTITIES),
+        ),
+    ]
+    log_format: LogFormat
+    log_level: LogLevel
+    connection: Mapping[str, tuple[str, str]] = field(repr=False)

@@ -57,10 +57,10 @@ def status_of(properties: QueueProperties | TopicProperties | SubscriptionProper
 
 def settings_text(properties: Mapping[str, object]) -> dict[str, str]:
     """Return settings as readable text."""
-    return {name: _shown(value) for name, value in properties.items()}
+    return {name: _format_value(value) for name, value in properties.items()}
 
 
-def _shown(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, timedelta):
         return format_duration(value)
     if isinstance(value, bool):
@@ -84,6 +84,6 @@ def _json_value(value: object) -> object:
     if isinstance(value, Mapping):
         return settings_json(value)
     if isinstance(value, list):
-        return [_json_value(one) for one in value]
+        return [_json_value(item) for item in value]
     write = next((write for kind, write in _WRITTEN.items() if isinstance(value, kind)), None)
     return value if write is None else write(value)

@@ -49,7 +49,7 @@ class Stop:
         if repeated:
             raise SystemExit(128 + number)
 
-    def requested(self) -> bool:
+    def is_requested(self) -> bool:
         """Return whether a signal came."""
         return self._number is not None
 
@@ -64,7 +64,7 @@ class Stop:
 
 
 @contextlib.contextmanager
-def stopping() -> Generator[Stop, None, None]:
+def note_signals() -> Generator[Stop, None, None]:
     """Note signals while a block runs, instead of unwinding it at once.
 
     Raises:
@@ -78,7 +78,7 @@ def stopping() -> Generator[Stop, None, None]:
     try:
         yield stop
     except OutputClosed:
-        if stop.requested():
+        if stop.is_requested():
             discard_output()
         stop.end()
         raise

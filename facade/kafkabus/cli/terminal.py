@@ -30,7 +30,7 @@ class _Console(Console):
         raise OutputClosed
 
 
-def interactive() -> bool:
+def is_interactive() -> bool:
     """Return whether a user can be asked for input."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
@@ -73,10 +73,10 @@ def write_json(value: object) -> None:
 def printable(body: bytes) -> str:
     """Return a body as text: without control characters for a terminal; for a program only broken UTF-8 is replaced."""
     text = body.decode("utf-8", "backslashreplace")
-    return without_controls(text) if sys.stdout.isatty() else text
+    return escape_controls(text) if sys.stdout.isatty() else text
 
 
-def without_controls(text: str) -> str:
+def escape_controls(text: str) -> str:
     """Return a text that is safe for a terminal: control characters are escaped."""
     return _CONTROLS.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
 
@@ -126,7 +126,7 @@ def activity() -> Generator[Callable[[str], None], None, None]:
 
 
 @contextlib.contextmanager
-def counting(what: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
+def show_progress(what: str, total: int | None) -> Generator[Callable[[int], None], None, None]:
     """Show a progress bar in a terminal, once the work has taken a while.
 
     Args:

@@ -45,6 +45,7 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus_mapping.error_text import ErrorText, text_of_error
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
 LOGGER = logging.getLogger("kafkabus")
@@ -337,7 +338,7 @@ class NamespaceFile:
         except ServiceBusCommunicationError:
             raise
         except (ServiceBusError, ValueError) as error:
-            raise NamespaceFileError(f"{self._file}: {label}: {error}") from error
+            raise NamespaceFileError(ErrorText(f"{self._file}: {label}: ", text_of_error(error))) from error
 
 
 def _validated(text: str) -> _Content:

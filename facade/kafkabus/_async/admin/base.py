@@ -52,6 +52,7 @@ from kafkabus_mapping.entities import (
     SubscriptionDescription,
     TopicDescription,
 )
+from kafkabus_mapping.error_text import ErrorText, Term, text_of_error
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, check_entity, topic_name
 from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier, check_forwarding
 
@@ -333,12 +334,12 @@ class Administration:
         if not isinstance(description, kind):
             near = description or await descriptions.nearest(name)
             remedy = (
-                f"list_{WORDS[kind]}s shows what there is"
+                ErrorText(Term(f"list_{WORDS[kind]}s"), " shows what there is")
                 if near is None
                 else f"did you mean {named(type(near), near.name)}?"
             )
             raise MessagingEntityNotFoundError(
-                f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: {remedy}"
+                ErrorText(f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: ", remedy)
             )
         return description
 
@@ -414,7 +415,9 @@ class Administration:
         try:
             partitions = namespace.partitions_for(enable_partitioning)
         except NamespaceRuleError as error:
-            raise InvalidOperationError(f"{named(kind, name)} cannot be created: {error}", error=error) from error
+            raise InvalidOperationError(
+                ErrorText(f"{named(kind, name)} cannot be created: ", text_of_error(error)), error=error
+            ) from error
         now = datetime.now(timezone.utc)
         empty = kind(
             name=name,
@@ -531,12 +534,15 @@ class Administration:
             raise MessagingEntityNotFoundError(
                 f"{named(kind, known.name)} is being deleted: nothing of it changes any more"
             )
-        for one in sorted(FIXED & wanted.keys()):
-            value = wanted.pop(one)
-            if value is not None and value != getattr(known, one):
+        for setting in sorted(FIXED & wanted.keys()):
+            value = wanted.pop(setting)
+            if value is not None and value != getattr(known, setting):
                 raise InvalidOperationError(
-                    f"{one}={value!r} of {named(kind, name)}: fixed at creation as {getattr(known, one)!r}; create another "
-                    f"{WORDS[kind]}"
+                    ErrorText(
+                        Term(setting),
+                        f"={value!r} of {named(kind, name)}: fixed at creation as {getattr(known, setting)!r}; create another "
+                        f"{WORDS[kind]}",
+                    )
                 )
         own = known.topic_entity if isinstance(known, SubscriptionDescription) else known.name
         await self._resolve_destinations(wanted, known, to_others_than=own)
@@ -581,8 +587,11 @@ class Administration:
             name = self._name_of(setting, value)
             if name != getattr(known, setting, None) and await self._connections().descriptions.get(name) is None:
                 raise MessagingEntityNotFoundError(
-                    f"{setting}={value!r}: there is no queue or topic {name!r} in namespace {self._settings.namespace!r}: "
-                    "create it first"
+                    ErrorText(
+                        Term(setting),
+                        f"={value!r}: there is no queue or topic {name!r} in namespace {self._settings.namespace!r}: create it "
+                        "first",
+                    )
                 )
             if setting == "forward_to" and await self._leads_to(name, to_others_than):
                 warn(
@@ -610,13 +619,13 @@ class Administration:
             parts = urlsplit(name)
             if (parts.hostname or "") != host.lower():
                 raise InvalidOperationError(
-                    f"{setting}={value!r}: messages are forwarded within their namespace, {host}"
+                    ErrorText(Term(setting), f"={value!r}: messages are forwarded within their namespace, {host}")
                 )
             name = parts.path.strip("/")
         try:
             return check_entity(name)
         except NameRuleError as error:
-            raise InvalidOperationError(f"{setting}={value!r}: {error}", error=error) from error
+            raise InvalidOperationError(ErrorText(Term(setting), f"={value!r}: {error}"), error=error) from error
 
     def _entity(self, path: EntityPath, description: EntityDescription, topic_id: str | None = None) -> Entity:
         borrowed = isinstance(description, SubscriptionDescription) and not path.is_dead_letter
@@ -681,7 +690,7 @@ def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
         return kind.model_validate(settings)
     except ValidationError as error:
         raise InvalidOperationError(
-            f"{named(kind, str(settings['name']))} cannot be {verb}: {reason_of(error)}", error=error
+            ErrorText(f"{named(kind, str(settings['name']))} cannot be {verb}: ", reason_of(error)), error=error
         ) from error
 
 
@@ -701,25 +710,31 @@ def obey(
     if description.status not in SETTABLE:
         word = WORDS[type(description)]
         raise InvalidOperationError(
-            f"{named(type(description), description.name)}: status {description.status.value!r} cannot be set: choose from "
-            f"{[one.value for one in SETTABLE]}, or delete it with delete_{word}"
+            ErrorText(
+                f"{named(type(description), description.name)}: status {description.status.value!r} cannot be set: choose from "
+                f"{[status.value for status in SETTABLE]}, or delete it with ",
+                Term(f"delete_{word}"),
+            )
         )
     try:
         namespace.check_entity(description)
         check_forwarding(known, description)
     except NamespaceRuleError as error:
-        raise InvalidOperationError(f"{named(type(description), description.name)}: {error}", error=error) from error
+        raise InvalidOperationError(
+            ErrorText(f"{named(type(description), description.name)}: ", text_of_error(error)), error=error
+        ) from error
 
 
 def reason_of(error: ValueError) -> str:
     """Return what is wrong, without what pydantic adds, and without the values of authorization rules, which hold keys."""
     if not isinstance(error, ValidationError):
-        return str(error)
-    reasons: list[str] = []
+        return text_of_error(error)
+    reasons: list[str | Term] = []
     for problem in error.errors():
         value = "" if "authorization_rules" in problem["loc"] else f"={problem['input']}"
-        reasons.append(f"{'.'.join(str(part) for part in problem['loc'])}{value}: {problem['msg']}")
-    return "; ".join(reasons)
+        where = ".".join(str(part) for part in problem["loc"])
+        reasons += ["; " if reasons else "", Term(where), f"{value}: {problem['msg']}"]
+    return ErrorText(*reasons)
 
 
 def _tier(tier: str) -> Tier:

@@ -32,6 +32,7 @@ from kafkabus_mapping.entities import (
     TopicDescription,
     generation_of,
 )
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.formats import LATEST
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, topic_name
 from kafkabus_mapping.namespaces import NamespaceDescription, NamespaceRuleError, Tier
@@ -489,11 +490,13 @@ def missing(path: EntityPath, namespace: str) -> str:
     """Return the error text for an entity that does not exist."""
     topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
     if between:
-        return (
-            f"there is no subscription {subscription!r} of a topic {topic!r} in namespace {namespace!r}: create it with "
-            "ServiceBusAdministrationClient.create_subscription or 'kafkabus subscription create'"
+        return ErrorText(
+            f"there is no subscription {subscription!r} of a topic {topic!r} in namespace {namespace!r}: create it with ",
+            Term("create_entity", "ServiceBusAdministrationClient.create_subscription or "),
+            "'kafkabus subscription create'",
         )
-    return (
-        f"there is no queue or topic {path.name!r} in namespace {namespace!r}: create it with "
-        "ServiceBusAdministrationClient.create_queue or create_topic, or 'kafkabus queue create' or 'kafkabus topic create'"
+    return ErrorText(
+        f"there is no queue or topic {path.name!r} in namespace {namespace!r}: create it with ",
+        Term("create_entity", "ServiceBusAdministrationClient.create_queue or create_topic, or "),
+        "'kafkabus queue create' or 'kafkabus topic create'",
     )

@@ -31,6 +31,7 @@ from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
 from kafkabus._runtime import forks
 from kafkabus._runtime.weak import WeakList
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.names import EntityPath, SubQueue, check_entity
 from kafkabus_mapping.names import subscription_name as subscription_path
 
@@ -626,13 +627,16 @@ class ServiceBusClient:
         client_identifier: str | None,
     ) -> ServiceBusReceiver:
         if max_wait_time is not None and max_wait_time <= 0:
-            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None")
+            raise ValueError(ErrorText(Term("max_wait_time"), f" {max_wait_time}: give seconds, more than 0, or None"))
         if not 0 <= prefetch_count <= MAX_PREFETCH:
             raise ValueError(f"prefetch_count {prefetch_count}: choose 0 to {MAX_PREFETCH}")
         mode = _choice("receive_mode", ServiceBusReceiveMode, receive_mode)
         if session_id is not None and sub_queue is not None:
             raise ValueError(
-                f"session_id {session_id!r} and sub_queue {sub_queue!r}: sub-queues have no sessions, so leave one out"
+                ErrorText(
+                    Term("session_id"),
+                    f" {session_id!r} and sub_queue {sub_queue!r}: sub-queues have no sessions, so leave one out",
+                )
             )
         if auto_lock_renewer is not None and mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE and session_id is None:
             raise ValueError("auto_lock_renewer with RECEIVE_AND_DELETE: such messages are not locked, so leave it out")

@@ -59,6 +59,7 @@ from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
 from kafkabus._runtime import forks, instruments
 from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import sequence_number as number_of
@@ -191,7 +192,11 @@ class ServiceBusReceiver:
         """
         self._check_open()
         if max_wait_time is not None and max_wait_time <= 0:
-            raise ValueError(f"max_wait_time {max_wait_time}: give seconds, more than 0, or None for the default")
+            raise ValueError(
+                ErrorText(
+                    Term("max_wait_time"), f" {max_wait_time}: give seconds, more than 0, or None for the default"
+                )
+            )
         if max_message_count is None:
             max_message_count = self._prefetch_count
             if max_message_count == 0:
@@ -883,7 +888,14 @@ class ServiceBusReceiver:
         entity = await self._context.catalog.entity(self._path)
         if entity.is_topic:
             raise InvalidOperationError(
-                f"{self._path} is a topic: receive from one of its subscriptions, with get_subscription_receiver"
+                ErrorText(
+                    f"{self._path} is a topic: receive from one of ",
+                    Term(
+                        "receive_from_subscription",
+                        "its subscriptions, with get_subscription_receiver",
+                        str(self._path),
+                    ),
+                )
             )
         if entity.has_sessions and self._session is None:
             raise needs_session(entity, self._path)

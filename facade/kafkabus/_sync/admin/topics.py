@@ -41,6 +41,7 @@ from kafkabus._core.rule_properties import (
 from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus._sync.compat import guarded
 from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
+from kafkabus_mapping.error_text import ErrorText
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
 from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath, check_entity, check_part
@@ -694,7 +695,7 @@ def described_rule(name: str, filter_: object, action: object, created_at: datet
         )
         compile_rules([rule])
     except ValidationError as error:
-        raise InvalidOperationError(f"rule {name!r}: {reason_of(error)}", error=error) from error
+        raise InvalidOperationError(ErrorText(f"rule {name!r}: ", reason_of(error)), error=error) from error
     except ValueError as error:
         raise InvalidOperationError(f"rule {name!r}: {error}", error=error) from error
     return rule

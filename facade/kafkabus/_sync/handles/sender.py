@@ -48,6 +48,7 @@ from kafkabus._sync.handles.transaction import ServiceBusTransaction
 from kafkabus._sync.kafka.producer import OutgoingRecord
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
@@ -540,8 +541,11 @@ def _check_sessions(entity: Entity, outgoing: Sequence[Outgoing]) -> None:
         for envelope, *_ in outgoing:
             if envelope.session_id is None:
                 raise InvalidOperationError(
-                    f"queue {entity.path} requires sessions, and message {envelope.message_id!r} has no session_id: set one; "
-                    "nothing was sent"
+                    ErrorText(
+                        f"queue {entity.path} requires sessions, and message {envelope.message_id!r} has no ",
+                        Term("session_id"),
+                        ": set one; nothing was sent",
+                    )
                 )
 
 
@@ -561,9 +565,11 @@ def _check_entity(entity: Entity, timeout: float) -> None:
 
 def _is_full(entity: Entity, what: str) -> ServiceBusQuotaExceededError:
     return ServiceBusQuotaExceededError(
-        f"{entity.kind} {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages that "
-        "are not settled, and may hold no more; nothing was sent. Receive and complete some, or give it a larger "
-        "max_size_in_megabytes"
+        ErrorText(
+            f"{entity.kind} {entity.path}: {what} holds {entity.description.max_size_in_megabytes} MB or more of messages "
+            "that are not settled, and may hold no more; nothing was sent. Receive and complete some, or give it a larger ",
+            Term("max_size_in_megabytes"),
+        )
     )
 
 

@@ -23,6 +23,7 @@ from kafkabus._sync.compat import guarded, uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
 from kafkabus._sync.kafka.producer import OutgoingRecord
+from kafkabus_mapping.error_text import ErrorText, Term
 
 LOGGER = logging.getLogger("kafkabus.transaction")
 
@@ -157,15 +158,27 @@ class ServiceBusTransaction:
         for record in records:
             if record.key is None:
                 raise InvalidOperationError(
-                    f"message {record.message_id!r} to {entity.path} has no key, and the queue is partitioned: what a "
-                    "transaction sends there needs a session_id or a partition_key; it was not sent"
+                    ErrorText(
+                        f"message {record.message_id!r} to {entity.path} has no key, and the queue is partitioned: what a "
+                        "transaction sends there needs a ",
+                        Term("session_id"),
+                        " or a ",
+                        Term("partition_key"),
+                        "; it was not sent",
+                    )
                 )
             known = known or (str(record.key), str(entity.path))
             if known[0] != record.key:
                 raise InvalidOperationError(
-                    f"message {record.message_id!r} to {entity.path} has key {record.key!r}, and another one of the "
-                    f"transaction, to {known[1]}, has {known[0]!r}: all that a transaction sends to partitioned queues has one "
-                    "session_id or partition_key; use a transaction for each. It was not sent"
+                    ErrorText(
+                        f"message {record.message_id!r} to {entity.path} has key {record.key!r}, and another one of the "
+                        f"transaction, to {known[1]}, has {known[0]!r}: all that a transaction sends to partitioned queues has "
+                        "one ",
+                        Term("session_id"),
+                        " or ",
+                        Term("partition_key"),
+                        "; use a transaction for each. It was not sent",
+                    )
                 )
         self._key = known
 

@@ -17,6 +17,7 @@ from kafkabus._sync.entities.catalog import DESCRIPTION_AGE
 from kafkabus._sync.receiving.log_reader import LogReader, ReaderParts
 from kafkabus._sync.receiving.message_reader import MessageReader
 from kafkabus._sync.receiving.session_reader import SessionReader
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.names import EntityPath
 
 LOGGER = logging.getLogger("kafkabus.reader")
@@ -94,8 +95,12 @@ class Readers:
         reader = self.of(entity)
         if not isinstance(reader, SessionReader):
             raise ServiceBusError(
-                f"{entity.kind} {entity.path} has no sessions: receive from it without session_id, or create it with "
-                "requires_session=True"
+                ErrorText(
+                    f"{entity.kind} {entity.path} has no sessions: receive from it ",
+                    Term("receive_without_session", "without session_id", str(entity.path)),
+                    ", or create ",
+                    Term("create_with_sessions", "it with requires_session=True"),
+                )
             )
         return reader
 
@@ -186,5 +191,8 @@ class Readers:
 def needs_session(entity: Entity, path: EntityPath) -> ServiceBusError:
     """Return the error for a receiver without a session of an entity with sessions, whose path is as the caller wrote it."""
     return ServiceBusError(
-        f"{entity.kind} {path} has sessions: receive from it with session_id, which may be NEXT_AVAILABLE_SESSION"
+        ErrorText(
+            f"{entity.kind} {path} has sessions: receive from it ",
+            Term("receive_from_session", "with session_id, which may be NEXT_AVAILABLE_SESSION", str(path)),
+        )
     )

@@ -11,12 +11,12 @@ import typer
 from kafkabus._core.enums import ServiceBusSubQueue
 from kafkabus.cli.commands.receive import receive_next
 from kafkabus.cli.commands.send import PropertiesOption, SubjectOption
-from kafkabus.cli.connection import counts_of, existing_entity, open_administration, open_client, receiver_of
+from kafkabus.cli.connection import counts_of, explain_missing_entity, open_administration, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_of, json_text
 from kafkabus.cli.options import JsonLinesOption, SourceArgument, given_values
-from kafkabus.cli.stopping import stopping
-from kafkabus.cli.terminal import counting, printable, say, write, write_table
+from kafkabus.cli.stopping import note_signals
+from kafkabus.cli.terminal import printable, say, show_progress, write, write_table
 from kafkabus_mapping.names import split_subscription
 
 if TYPE_CHECKING:
@@ -49,9 +49,9 @@ def list_messages(
     """List dead letters and their reasons, without locking them. If there are none, the exit status is 3."""
     messages: list[ServiceBusReceivedMessage] = []
     with (
-        existing_entity(context, entity),
+        explain_missing_entity(context, entity),
         open_client(context) as client,
-        receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
+        receiver_of(client, entity, sub_queue=_sub_queue_of(transfer)) as receiver,
     ):
         while len(messages) < limit and (more := receiver.peek_messages(limit - len(messages))):
             messages += more
@@ -106,34 +106,34 @@ def resubmit(
 
     edit = _Edit(given_values(properties or (), "--property"), removed or (), subject, body)
     wanted = None if numbers is None else set(numbers)
-    with existing_entity(context, entity), open_administration(context) as administration:
+    with explain_missing_entity(context, entity), open_administration(context) as administration:
         counts = counts_of(administration, entity)
     there = counts.transfer_dead_letter_message_count if transfer else counts.dead_letter_message_count
-    left = min(one for one in (limit, there, None if wanted is None else len(wanted)) if one is not None)
+    left = min(most for most in (limit, there, None if wanted is None else len(wanted)) if most is not None)
     sent, looked_at = 0, 0
-    others: list[ServiceBusReceivedMessage] = []
+    unwanted: list[ServiceBusReceivedMessage] = []
     waiting: deque[ServiceBusReceivedMessage] = deque()
     with (
         AutoLockRenewer() as renewer,
         open_client(context) as client,
-        receiver_of(client, entity, sub_queue=_which(transfer)) as receiver,
+        receiver_of(client, entity, sub_queue=_sub_queue_of(transfer)) as receiver,
         _sender_of(client, entity) as sender,
-        counting("sent again", left) as advance,
-        stopping() as stop,
+        show_progress("sent again", left) as advance,
+        note_signals() as stop,
     ):
         try:
             # At most as many as there were at first: messages that fail again come back meanwhile.
-            while sent < left and looked_at < there and not stop.requested():
+            while sent < left and looked_at < there and not stop.is_requested():
                 most = min(AT_ONCE, there - looked_at if wanted else left - sent)
                 waiting.extend(receive_next(receiver, most, WAIT_S, stop))
                 if not waiting:
                     break
                 looked_at += len(waiting)
-                while waiting and not stop.requested():
+                while waiting and not stop.is_requested():
                     if wanted is not None and waiting[0].sequence_number not in wanted:
                         # Kept locked, so that they are not delivered again before the wanted ones are found.
                         renewer.register(receiver, waiting[0])
-                        others.append(waiting.popleft())
+                        unwanted.append(waiting.popleft())
                         continue
                     sender.send_messages(edit.make(waiting[0]))
                     receiver.complete_message(waiting.popleft())
@@ -141,8 +141,8 @@ def resubmit(
                     advance(1)
         finally:
             # The messages left by an error or a signal, and those that were not asked for.
-            if others or waiting:
-                receiver.abandon_messages([*others, *waiting])
+            if unwanted or waiting:
+                receiver.abandon_messages([*unwanted, *waiting])
     write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
     stop.end()
     if wanted is not None and sent < len(wanted):
@@ -174,7 +174,7 @@ class _Edit:
         if self._removed:
             # Convert texts back to str, since received properties hold them as bytes.
             sent = message._envelope.application_properties or {}
-            kept = {name: one for name, one in sent.items() if name not in self._removed}
+            kept = {name: value for name, value in sent.items() if name not in self._removed}
             message.application_properties = {**kept, **dict(self._properties.items())}
         if self._subject is not None:
             message.subject = self._subject
@@ -192,7 +192,7 @@ def _sender_of(client: ServiceBusClient, entity: str) -> ServiceBusSender:
     return sender
 
 
-def _which(transfer: bool) -> ServiceBusSubQueue:
+def _sub_queue_of(transfer: bool) -> ServiceBusSubQueue:
     return ServiceBusSubQueue.TRANSFER_DEAD_LETTER if transfer else ServiceBusSubQueue.DEAD_LETTER
 
 

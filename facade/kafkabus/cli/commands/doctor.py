@@ -45,7 +45,7 @@ def doctor(
     """
     from kafkabus.doctor import CHECKS, Limits, gather, judge
 
-    checks = _wanted(CHECKS, skip or [])
+    checks = _select_checks(CHECKS, skip or [])
     settings = open_settings(context)
     options = context.find_object(GlobalOptions)
     if options is None or not options.debug:
@@ -64,7 +64,7 @@ def doctor(
         raise typer.Exit(code)
 
 
-def _wanted(checks: tuple[Check, ...], skipped: list[str]) -> list[Check]:
+def _select_checks(checks: tuple[Check, ...], skipped: list[str]) -> list[Check]:
     names = {check.name for check in checks}
     for name in skipped:
         if name not in names:
@@ -90,10 +90,10 @@ def _rows(findings: list[tuple[Check, Finding]]) -> list[list[str]]:
     rows: dict[object, list[str]] = {}
     alike = Counter((found.state, found.found) for _, found in findings)
     for check, found in findings:
-        others = alike[found.state, found.found] - 1
-        if found.state is State.NOT_CHECKED and others:
+        repeated = alike[found.state, found.found] - 1
+        if found.state is State.NOT_CHECKED and repeated:
             key = found.found
-            rows.setdefault(key, [f"{check.name} and {others} more", found.state.value, found.found, found.remedy])
+            rows.setdefault(key, [f"{check.name} and {repeated} more", found.state.value, found.found, found.remedy])
         else:
             rows[check.name] = [check.name, found.state.value, found.found, found.remedy]
     return list(rows.values())

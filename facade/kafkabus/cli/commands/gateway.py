@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kafkabus.cli.connection import GlobalOptions, find_connection_string
 from kafkabus.cli.exits import CommandError, ExitCode
-from kafkabus.cli.gateway_settings import GatewayOptions, read_options
+from kafkabus.cli.gateway_settings import GatewayOptions
 from kafkabus.cli.logs import configure_logs
-from kafkabus.cli.setting_sources import configured_connection
+from kafkabus.cli.setting_sources import configured_connection, take_settings
 from kafkabus.cli.terminal import flush, say, write
 
 if TYPE_CHECKING:
@@ -31,109 +29,12 @@ app = typer.Typer()
 
 
 @app.command()
-def gateway(
-    context: typer.Context,
-    host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST", help="Listen at this address; default 127.0.0.1, 0.0.0.0 for all.", show_default=False
-        ),
-    ] = None,
-    amqp_port: Annotated[
-        str | None,
-        typer.Option(metavar="PORT", help="The port for AMQP without TLS; default 5672, or 'off'.", show_default=False),
-    ] = None,
-    tls_cert: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="Serve TLS with this certificate; see 'kafkabus certificate'.", show_default=False
-        ),
-    ] = None,
-    tls_key: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="The certificate's key, unless the same file has it.", show_default=False),
-    ] = None,
-    tls_port: Annotated[
-        str | None, typer.Option(metavar="PORT", help="The port for AMQP with TLS; default 5671.", show_default=False)
-    ] = None,
-    http_port: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PORT", help="The port of the administration; default 5300, or 'off'.", show_default=False
-        ),
-    ] = None,
-    https_port: Annotated[
-        str | None,
-        typer.Option(
-            metavar="PORT",
-            help="The port of the administration with TLS; default none. Most SDKs know only 443.",
-            show_default=False,
-        ),
-    ] = None,
-    policies: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Check clients' keys against the policies in this file; by default, they are not checked.",
-            show_default=False,
-        ),
-    ] = None,
-    workers: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="How many processes share the ports; default 1.", show_default=False),
-    ] = None,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help="Answer /livez, /readyz and /metrics at this address; with several processes, each at the next port.",
-            show_default=False,
-        ),
-    ] = None,
-    max_connections: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="The most connections of a process; default 10000.", show_default=False),
-    ] = None,
-    idle_timeout: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SECONDS", help="Expect a sign of each client in this time; default 120.", show_default=False
-        ),
-    ] = None,
-    log_format: Annotated[
-        str | None,
-        typer.Option(metavar="FORMAT", help="Write the log as text (the default) or json.", show_default=False),
-    ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVEL", help="debug, info (the default), warning or error.", show_default=False),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="A TOML file of settings, named as the options.", show_default=False),
-    ] = None,
-) -> None:
+@take_settings(GatewayOptions)
+def gateway(context: typer.Context, wanted: GatewayOptions) -> None:
     """Let applications with Azure's SDKs use a namespace, until Ctrl-C: they connect over AMQP, as to Service Bus.
 
     Prints the connection string to give to them. Run upkeep beside it: 'kafkabus serve', or 'kafkabus up'.
     """
-    given = {
-        "host": host,
-        "amqp-port": amqp_port,
-        "tls-port": tls_port,
-        "tls-cert": tls_cert,
-        "tls-key": tls_key,
-        "http-port": http_port,
-        "https-port": https_port,
-        "policies": policies,
-        "workers": workers,
-        "metrics": metrics,
-        "max-connections": max_connections,
-        "idle-timeout": idle_timeout,
-        "log-format": log_format,
-        "log-level": log_level,
-    }
-    wanted = read_options(given, os.environ, config)
     options = context.ensure_object(GlobalOptions)
     options.configured = configured_connection(wanted.connection)
     connection_string = find_connection_string(context)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_entity, open_client, receiver_of
+from kafkabus.cli.connection import explain_missing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_text, json_text
 from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
@@ -39,7 +39,7 @@ def peek(
     text_of = json_text if json else body_text
     seen = 0
     with (
-        existing_entity(context, entity, may_create=True),
+        explain_missing_entity(context, entity, may_create=True),
         open_client(context) as client,
         receiver_of(
             client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)

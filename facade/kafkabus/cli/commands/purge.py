@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import typer
 
-from kafkabus.cli.connection import existing_entity, open_client, receiver_of
+from kafkabus.cli.connection import explain_missing_entity, open_client, receiver_of
 from kafkabus.cli.options import DeadLetterOption, SourceArgument, TransferDeadLetterOption, YesOption, sub_queue
-from kafkabus.cli.terminal import interactive, say, write
+from kafkabus.cli.terminal import is_interactive, say, write
 
 app = typer.Typer()
 
@@ -24,9 +24,9 @@ def purge(
 
     Deleted messages stay readable in Kafka for as long as settled ones.
     """
-    with existing_entity(context, entity), open_client(context) as client:
+    with explain_missing_entity(context, entity), open_client(context) as client:
         receiver = receiver_of(client, entity, sub_queue=sub_queue(dead_letter, transfer_dead_letter))
-        if not yes and interactive():
+        if not yes and is_interactive():
             typer.confirm(f"Delete all messages that wait in {receiver.entity_path}?", abort=True, err=True)
         try:
             count = receiver.purge_messages()

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.durations import format_duration
 from kafkabus.cli.options import JsonOption, YesOption, duration_option
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
-from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
+from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties
@@ -163,7 +163,7 @@ def update(
         "status": status,
     }
     changes = given_changes(given, "queue")
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         administration.update_queue(administration.get_queue(name), **changes)
     write(f"updated queue {name}: {', '.join(changes)}")
 
@@ -186,7 +186,7 @@ def list_queues(context: typer.Context, json: JsonOption = False) -> None:
 @app.command()
 def show(context: typer.Context, name: NameArgument, json: JsonOption = False) -> None:
     """Show a queue's settings; 'kafkabus stats' shows its messages."""
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         queue = administration.get_queue(name)
     if json:
         write_json(settings_json(queue))
@@ -201,8 +201,8 @@ def delete(
     yes: YesOption = False,
 ) -> None:
     """Delete a queue, its dead-letter queues and all their messages."""
-    with existing_entity(context, name), open_administration(context) as administration:
-        if not yes and interactive():
+    with explain_missing_entity(context, name), open_administration(context) as administration:
+        if not yes and is_interactive():
             counts = administration.get_queue_runtime_properties(name)
             typer.confirm(f"Delete {counts.name} and its {counts.total_message_count} messages?", abort=True, err=True)
         administration.delete_queue(name)

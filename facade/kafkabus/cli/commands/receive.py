@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
-from kafkabus.cli.connection import existing_entity, open_client, receiver_of
+from kafkabus.cli.connection import explain_missing_entity, open_client, receiver_of
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_text, json_text
 from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.printout import Printout
-from kafkabus.cli.stopping import Stop, stopping
+from kafkabus.cli.stopping import Stop, note_signals
 from kafkabus.cli.terminal import say
 from kafkabus.exceptions import OperationTimeoutError
 
@@ -120,7 +120,7 @@ def receive_from(
         if follow:
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
         limit = ABANDONED if limit is None else limit
-    with existing_entity(context, entity, may_create=True), open_client(context) as client:
+    with explain_missing_entity(context, entity, may_create=True), open_client(context) as client:
         receiver = receiver_of(
             client,
             entity,
@@ -130,7 +130,7 @@ def receive_from(
             max_wait_time=wait,
         )
         # Until the receiver is open, a signal ends the program at once: it holds no messages.
-        with receiver if session is None else nullcontext(), stopping() as stop:
+        with receiver if session is None else nullcontext(), note_signals() as stop:
             received = _receive_all(
                 receiver,
                 Printout(json_text if json else body_text),
@@ -159,7 +159,7 @@ def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
         typer.Exit: No session was available in time.
     """
     try:
-        session._open(None, stop.requested)
+        session._open(None, stop.is_requested)
     except OperationTimeoutError as error:
         stop.end()
         say(str(error))
@@ -170,7 +170,7 @@ def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
 def receive_next(receiver: ServiceBusReceiver, count: int, wait: float, stop: Stop) -> list[ServiceBusReceivedMessage]:
     """Receive up to ``count`` messages; return none if none came within ``wait`` seconds, or if a signal came."""
     deadline = time.monotonic() + wait
-    while not stop.requested() and (left := deadline - time.monotonic()) > 0:
+    while not stop.is_requested() and (left := deadline - time.monotonic()) > 0:
         messages = receiver.receive_messages(count, min(left, SLICE_S))
         if messages:
             return messages
@@ -195,7 +195,7 @@ def _receive_all(
     received = 0
     kept: list[ServiceBusReceivedMessage] = []
     try:
-        while not stop.requested() and (limit is None or received < limit):
+        while not stop.is_requested() and (limit is None or received < limit):
             messages = receive_next(receiver, most if limit is None else min(limit - received, most), wait, stop)
             if not messages and not follow:
                 break

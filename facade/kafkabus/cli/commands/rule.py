@@ -9,7 +9,7 @@ import typer
 
 from kafkabus.cli.commands.subscription import NameArgument
 from kafkabus.cli.commands.topic import TopicArgument
-from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.options import JsonOption, given_values
 from kafkabus.cli.settings import settings_json
 from kafkabus.cli.terminal import say, write, write_json, write_table
@@ -94,7 +94,7 @@ def create(
     else:
         chosen = FalseRuleFilter() if nothing else TrueRuleFilter()
     with (
-        existing_entity(context, f"{topic}{SUBSCRIPTIONS}{subscription}"),
+        explain_missing_entity(context, f"{topic}{SUBSCRIPTIONS}{subscription}"),
         open_administration(context) as administration,
     ):
         administration.create_rule(
@@ -117,7 +117,7 @@ def list_rules(
 ) -> None:
     """List the rules of a subscription."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         rules = list(administration.list_rules(topic, subscription))
     if json:
         write_json([settings_json(rule) for rule in rules])
@@ -133,7 +133,7 @@ def list_rules(
 def delete(context: typer.Context, topic: TopicArgument, subscription: NameArgument, rule: RuleArgument) -> None:
     """Delete a rule; a subscription without rules gets no messages that are sent from then on."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         administration.delete_rule(topic, subscription, rule)
     write(f"deleted rule {rule} of {name}")
 
@@ -145,8 +145,8 @@ def _correlation(pairs: dict[str, Any]) -> Any:
         if name in CORRELATED and not isinstance(value, str):
             raise typer.BadParameter(f"--where {name}:={value}: {name} is a text: write {name}={value}")
     own = {name: value for name, value in pairs.items() if name in CORRELATED}
-    others = {name: value for name, value in pairs.items() if name not in CORRELATED}
-    return CorrelationRuleFilter(**own, properties=others or None)
+    properties = {name: value for name, value in pairs.items() if name not in CORRELATED}
+    return CorrelationRuleFilter(**own, properties=properties or None)
 
 
 def _row(rule: RuleProperties) -> list[str]:

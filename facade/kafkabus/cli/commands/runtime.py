@@ -13,6 +13,7 @@ import typer
 
 from kafkabus.cli.exits import CommandError, ExitCode
 from kafkabus.cli.terminal import activity, flush, say, write, write_json
+from kafkabus.cli.terms import describe_error
 from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def up(
 
     Prints its connection string. Its messages survive a restart.
     """
-    with _embedded():
+    with _convert_runtime_errors():
         from kafkabus.embedded import Exposure
         from kafkabus.embedded import up as start
 
@@ -160,12 +161,12 @@ def up(
         gateway = _gateway(amqp_port, http_port, policies)
         wish = _Wish(brokers, namespace, exposure, gateway, tier, partitions, _read_entities(entities))
         if not detach:
-            _stay(folder, wish, json)
+            _run_attached(folder, wish, json)
         with activity() as tell:
             running = start(
                 folder, brokers=brokers, namespace=namespace, exposure=exposure, gateway=gateway, on_progress=tell
             )
-    _make_so(running.connection_string, wish)
+    _create_wished(running.connection_string, wish)
     steps = _next_steps(folder, running, f"kafkabus down{_data_words(data)}")
     _announce(running, json)
     _say_steps(running, steps)
@@ -174,12 +175,12 @@ def up(
 @app.command()
 def down(data: DataOption = None) -> None:
     """Stop the namespace that 'kafkabus up' runs; its data stays."""
-    with _embedded():
+    with _convert_runtime_errors():
         from kafkabus.embedded import down as stop
 
         folder = _folder(data)
         with activity() as tell:
-            if _serves(folder):
+            if _is_running(folder):
                 tell("stopping Kafka and Redis ...")
             stopped = stop(folder)
     say(f"Stopped. The data stays in {folder}." if stopped else f"Nothing ran on {folder}.")
@@ -188,7 +189,7 @@ def down(data: DataOption = None) -> None:
 @app.command()
 def status(data: DataOption = None, json: JsonOption = False) -> None:
     """Show the connection string of the namespace that 'kafkabus up' runs. If none runs, the exit status is 3."""
-    with _embedded():
+    with _convert_runtime_errors():
         from kafkabus.embedded import status as find
 
         folder = _folder(data)
@@ -238,7 +239,7 @@ def _read_entities(file: Path | None) -> NamespaceFile | None:
     return NamespaceFile.read(file)
 
 
-def _make_so(connection_string: str, wish: _Wish) -> None:
+def _create_wished(connection_string: str, wish: _Wish) -> None:
     """Create the namespace with the given tier and partitions, or raise if it exists with others; create its entities."""
     if wish.tier is None and wish.partitions is None and wish.entities is None:
         return
@@ -252,7 +253,7 @@ def _make_so(connection_string: str, wish: _Wish) -> None:
             wish.entities.apply(administration)
 
 
-def _stay(folder: Path, wish: _Wish, json: bool) -> NoReturn:
+def _run_attached(folder: Path, wish: _Wish, json: bool) -> NoReturn:
     """Run a namespace until Ctrl-C, a termination, or ``kafkabus down``."""
     from kafkabus.embedded import status as find
 
@@ -265,7 +266,7 @@ def _stay(folder: Path, wish: _Wish, json: bool) -> NoReturn:
     with _runtime(folder, wish):
         running = find(folder)
         if running is not None:
-            _make_so(running.connection_string, wish)
+            _create_wished(running.connection_string, wish)
             # Determined first, because a program that reads the connection string may stop the namespace at once.
             steps = _next_steps(folder, running, "Ctrl-C")
             (folder / _READY_FILE).touch()
@@ -307,7 +308,7 @@ def _runtime(folder: Path, wish: _Wish) -> Generator[None, None, None]:
 
 
 @contextlib.contextmanager
-def _embedded() -> Generator[None, None, None]:
+def _convert_runtime_errors() -> Generator[None, None, None]:
     """Turn errors of the embedded runtime into a CommandError."""
     try:
         from kafkabus.embedded.errors import EmbeddedRuntimeError
@@ -316,10 +317,10 @@ def _embedded() -> Generator[None, None, None]:
     try:
         yield
     except EmbeddedRuntimeError as error:
-        raise CommandError(str(error)) from error
+        raise CommandError(describe_error(error)) from error
 
 
-def _serves(folder: Path) -> bool:
+def _is_running(folder: Path) -> bool:
     from kafkabus.embedded import status as find
 
     return find(folder) is not None
@@ -384,7 +385,7 @@ def _next_steps(folder: Path, running: RunningNamespace, stop: str) -> str:
     if folder != default_data_folder():
         lines.append(f"Use it with:    export {CONNECTION_STRING_VARIABLE}=$(kafkabus status{_data_words(folder)})")
         label = " " * len(label)
-    lines += [label + tries[0], *(" " * len(label) + one for one in tries[1:])]
+    lines += [label + tries[0], *(" " * len(label) + attempt for attempt in tries[1:])]
     if running.amqp:
         lines += ["Applications with Azure's SDKs connect to its gateway with:", running.amqp]
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from kafkabus.cli.commands.send import (
     SubjectOption,
     message_maker,
 )
-from kafkabus.cli.connection import existing_entity, open_client
+from kafkabus.cli.connection import explain_missing_entity, open_client
 from kafkabus.cli.options import DestinationArgument, JsonOption, duration_option, moment_option
 from kafkabus.cli.terminal import write, write_json
 
@@ -56,7 +56,7 @@ def schedule(
     )
     messages = [message(body.encode(errors="surrogateescape")) for body in bodies]
     with (
-        existing_entity(context, entity, may_create=True),
+        explain_missing_entity(context, entity, may_create=True),
         open_client(context) as client,
         client.get_queue_sender(entity) as sender,
     ):
@@ -77,7 +77,7 @@ def cancel(
 ) -> None:
     """Cancel scheduled messages. If some are not scheduled any more, the others are cancelled nevertheless."""
     with (
-        existing_entity(context, entity),
+        explain_missing_entity(context, entity),
         open_client(context) as client,
         client.get_queue_sender(entity) as sender,
     ):

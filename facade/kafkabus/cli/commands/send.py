@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import existing_entity, open_client
+from kafkabus.cli.connection import explain_missing_entity, open_client
 from kafkabus.cli.exits import CommandError, ExitCode
 from kafkabus.cli.options import DestinationArgument, given_values
-from kafkabus.cli.terminal import counting, say, write
+from kafkabus.cli.terminal import say, show_progress, write
+from kafkabus.cli.terms import describe_error
 
 if TYPE_CHECKING:
     from kafkabus._core.message import ServiceBusMessage
@@ -76,7 +77,7 @@ def send(
 
     When the command returns, the messages are stored.
     """
-    chunks, total = _what_to_send(bodies or [], file, count)
+    chunks, total = _choose_bodies(bodies or [], file, count)
     message = message_maker(
         partition_key=partition_key,
         session_id=session_id,
@@ -87,13 +88,13 @@ def send(
     # Refuse an argument that messages cannot carry before anything is sent.
     message(b"")
     with (
-        existing_entity(context, entity, may_create=True),
+        explain_missing_entity(context, entity, may_create=True),
         open_client(context) as client,
         client.get_queue_sender(entity) as sender,
-        counting("sending", total) as advance,
+        show_progress("sending", total) as advance,
     ):
         shipment = _Shipment(sender, advance)
-        with _counted(shipment):
+        with _report_sent(shipment):
             for chunk in chunks:
                 for body in chunk:
                     shipment.add(message(body))
@@ -183,7 +184,7 @@ class _Shipment:
 
 
 @contextmanager
-def _counted(shipment: _Shipment) -> Generator[None, None, None]:
+def _report_sent(shipment: _Shipment) -> Generator[None, None, None]:
     """Report how many messages were sent before an error or a signal, so that the user does not send them again."""
     from kafkabus.exceptions import ServiceBusError
 
@@ -195,15 +196,15 @@ def _counted(shipment: _Shipment) -> Generator[None, None, None]:
     except (ServiceBusError, ValueError) as error:
         if not shipment.sent:
             raise
-        raise CommandError(f"{error} ({shipment.sent} messages before it were sent)") from error
+        raise CommandError(f"{describe_error(error)} ({shipment.sent} messages before it were sent)") from error
 
 
-def _what_to_send(bodies: list[str], file: str | None, count: int) -> tuple[Iterator[list[bytes]], int | None]:
+def _choose_bodies(bodies: list[str], file: str | None, count: int) -> tuple[Iterator[list[bytes]], int | None]:
     """Return the bodies, in chunks as they arrive, and their number, or None if it is unknown."""
     if bodies and file is not None:
         raise typer.BadParameter("give messages as arguments or with --file, not both")
     if bodies and bodies != ["-"]:
-        return _repeated([body.encode(errors="surrogateescape") for body in bodies], count), len(bodies) * count
+        return _repeat([body.encode(errors="surrogateescape") for body in bodies], count), len(bodies) * count
     if count != 1:
         raise typer.BadParameter("--count repeats messages given as arguments; lines are sent once")
     if file is not None and file != "-":
@@ -214,7 +215,7 @@ def _what_to_send(bodies: list[str], file: str | None, count: int) -> tuple[Iter
     return _lines(sys.stdin.fileno()), None
 
 
-def _repeated(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
+def _repeat(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
     # In few chunks, because each is a send of its own; but not in one, because the count may be millions.
     rounds = max(1, BATCH // len(bodies))
     for start in range(0, count, rounds):

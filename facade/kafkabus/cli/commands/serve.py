@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from kafkabus.cli.connection import GlobalOptions, open_settings
 from kafkabus.cli.exits import CommandError, ExitCode
 from kafkabus.cli.logs import configure_logs
-from kafkabus.cli.serve_settings import ServeSettings, read_settings
-from kafkabus.cli.setting_sources import configured_connection
+from kafkabus.cli.serve_settings import ServeSettings
+from kafkabus.cli.setting_sources import configured_connection, take_settings
 
 if TYPE_CHECKING:
     from kafkabus.upkeep.endpoint import EndpointOptions
@@ -25,45 +23,8 @@ app = typer.Typer()
 
 
 @app.command()
-def serve(
-    context: typer.Context,
-    http: Annotated[
-        str | None,
-        typer.Option(
-            "--http",
-            metavar="HOST:PORT",
-            help="Answer /livez, /readyz and /metrics at this address, for example 0.0.0.0:9464; 'off', the default: nowhere.",
-            show_default=False,
-        ),
-    ] = None,
-    metrics_entities: Annotated[
-        str | None,
-        typer.Option(
-            "--metrics-entities",
-            metavar="WHICH",
-            help="Entities with metrics of their own: a number, 'none', or a regular expression of their names. Default 1000.",
-            show_default=False,
-        ),
-    ] = None,
-    log_format: Annotated[
-        str | None,
-        typer.Option(
-            "--log-format", metavar="FORMAT", help="Write the log as text (the default) or json.", show_default=False
-        ),
-    ] = None,
-    log_level: Annotated[
-        str | None,
-        typer.Option(
-            "--log-level", metavar="LEVEL", help="debug, info (the default), warning or error.", show_default=False
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            "--config", metavar="FILE", help="A TOML file of settings, named as the options.", show_default=False
-        ),
-    ] = None,
-) -> None:
+@take_settings(ServeSettings)
+def serve(context: typer.Context, wanted: ServeSettings) -> None:
     """Run the upkeep of a namespace until Ctrl-C: it handles messages that expired, were delivered too often or half moved.
 
     Each namespace needs one upkeep service, and may have several; 'kafkabus up' runs its own.
@@ -72,8 +33,6 @@ def serve(
     """
     from kafkabus.exceptions import ServiceBusError
 
-    given = {"http": http, "metrics-entities": metrics_entities, "log-format": log_format, "log-level": log_level}
-    wanted = read_settings(given, os.environ, config)
     options = context.ensure_object(GlobalOptions)
     options.configured = configured_connection(wanted.connection)
     settings = open_settings(context)

@@ -15,7 +15,7 @@ from kafkabus.cli.commands.receive import (
     WaitOption,
     receive_from,
 )
-from kafkabus.cli.connection import existing_entity, open_client
+from kafkabus.cli.connection import explain_missing_entity, open_client
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.options import JsonLinesOption, JsonOption, SourceArgument, moment_option
 from kafkabus.cli.terminal import printable, say, write, write_json
@@ -36,7 +36,7 @@ def list_sessions(
     json: JsonOption = False,
 ) -> None:
     """List the sessions that have waiting messages, are locked, or have state. If there are none, the exit status is 3."""
-    with existing_entity(context, entity), open_client(context) as client:
+    with explain_missing_entity(context, entity), open_client(context) as client:
         names = list(
             client.list_queue_sessions(entity, state_updated_after=state_since)
             if (subscription := split_subscription(entity)) is None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafkabus.cli.connection import counts_of, existing_entity, open_administration
+from kafkabus.cli.connection import counts_of, explain_missing_entity, open_administration
 from kafkabus.cli.options import JsonOption
 from kafkabus.cli.terminal import say, write_json, write_table
 from kafkabus.exceptions import MessagingEntityNotFoundError
@@ -52,7 +52,7 @@ def stats(
     forwarded. For a topic, the command also shows how many records of the log each subscription may still need, and in how
     many partitions that subscription alone keeps the log from being deleted.
     """
-    with existing_entity(context, entity), open_administration(context) as administration:
+    with explain_missing_entity(context, entity), open_administration(context) as administration:
         try:
             counts = counts_of(administration, entity)
         except MessagingEntityNotFoundError:
@@ -70,25 +70,27 @@ def _show(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties, kind: 
                 kind: counts.name,
                 **_numbers(counts),
                 "transfer": counts.transfer_message_count,
-                "partitions": [{"partition": one.partition, **_numbers(one)} for one in counts.partitions],
+                "partitions": [
+                    {"partition": partition.partition, **_numbers(partition)} for partition in counts.partitions
+                ],
             }
         )
         return
     shown = [name for name, number in _numbers(counts).items() if name != "transfer_dead_letter" or number]
     write_table(
-        {"PARTITION": True, **{_heading(name): True for name in shown}},
-        [[str(one.partition), *_cells(_numbers(one), shown)] for one in counts.partitions],
+        {"PARTITION": True, **{_title(name): True for name in shown}},
+        [[str(partition.partition), *_cells(_numbers(partition), shown)] for partition in counts.partitions],
         total=["all", *_cells(_numbers(counts), shown)],
     )
 
 
 def _show_topic(administration: ServiceBusAdministrationClient, topic: str, json: bool) -> None:
     scheduled = administration.get_topic_runtime_properties(topic).scheduled_message_count
-    usage = {one.subscription_name: one for one in administration.get_topic_log_usage(topic)}
+    usage = {log.subscription_name: log for log in administration.get_topic_log_usage(topic)}
     counts = {
-        one.name: {**_numbers(one), "needed": sum(usage[one.name].records)}
-        for one in administration.list_subscriptions_runtime_properties(topic)
-        if one.name in usage
+        subscription.name: {**_numbers(subscription), "needed": sum(usage[subscription.name].records)}
+        for subscription in administration.list_subscriptions_runtime_properties(topic)
+        if subscription.name in usage
     }
     if json:
         subscriptions = [
@@ -104,8 +106,8 @@ def _show_topic(administration: ServiceBusAdministrationClient, topic: str, json
         return
     shown = ["active", "dead_letter", "needed"]
     write_table(
-        {"SUBSCRIPTION": False, **{_heading(name): True for name in shown}, "KEEPS LOG OF": False},
-        [[name, *_cells(numbers, shown), _keeps(usage[name])] for name, numbers in counts.items()],
+        {"SUBSCRIPTION": False, **{_title(name): True for name in shown}, "KEEPS LOG OF": False},
+        [[name, *_cells(numbers, shown), _kept_partitions(usage[name])] for name, numbers in counts.items()],
     )
 
 
@@ -115,7 +117,7 @@ def _numbers(
     return {name: getattr(counts, attribute) for name, attribute in COUNTED.items() if hasattr(counts, attribute)}
 
 
-def _heading(name: str) -> str:
+def _title(name: str) -> str:
     return name.replace("transfer_", "transfer ").replace("_", "-").upper()
 
 
@@ -123,6 +125,6 @@ def _cells(numbers: Mapping[str, int], shown: Sequence[str]) -> list[str]:
     return [f"{numbers[name]:,}" for name in shown]
 
 
-def _keeps(usage: LogUsage) -> str:
+def _kept_partitions(usage: LogUsage) -> str:
     count, partitions = len(usage.keeps), len(usage.records)
     return f"{count} of {partitions} partition{'' if partitions == 1 else 's'}" if count else ""

@@ -18,11 +18,11 @@ from kafkabus.cli.commands.queue import (
     UserMetadata,
 )
 from kafkabus.cli.commands.topic import TopicArgument
-from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.durations import format_duration
 from kafkabus.cli.options import JsonOption, YesOption
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
-from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
+from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
 app = typer.Typer(
@@ -62,7 +62,7 @@ def create(
     user_metadata: UserMetadata = None,
 ) -> None:
     """Create a subscription: it gets all messages sent to the topic from now on, until 'kafkabus rule' restricts them."""
-    with existing_entity(context, topic, may_create=True), open_administration(context) as administration:
+    with explain_missing_entity(context, topic, may_create=True), open_administration(context) as administration:
         administration.create_subscription(
             topic,
             subscription,
@@ -112,7 +112,7 @@ def update(
     }
     changes = given_changes(given, "subscription")
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         known = administration.get_subscription(topic, subscription)
         administration.update_subscription(topic, known, **changes)
     write(f"updated subscription {name}: {', '.join(changes)}")
@@ -121,24 +121,26 @@ def update(
 @app.command("list")
 def list_subscriptions(context: typer.Context, topic: TopicArgument, json: JsonOption = False) -> None:
     """List the subscriptions of a topic, with the numbers of their messages."""
-    with existing_entity(context, topic), open_administration(context) as administration:
+    with explain_missing_entity(context, topic), open_administration(context) as administration:
         subscriptions = list(administration.list_subscriptions(topic))
-        counts = {one.name: one for one in administration.list_subscriptions_runtime_properties(topic)}
+        counts = {
+            properties.name: properties for properties in administration.list_subscriptions_runtime_properties(topic)
+        }
     if json:
-        write_json([settings_json(one) for one in subscriptions])
+        write_json([settings_json(subscription) for subscription in subscriptions])
     elif subscriptions:
         write_table(
             {"NAME": False, "SESSIONS": False, "LOCK": True, "ACTIVE": True, "DEAD-LETTER": True, "STATUS": False},
             [
                 [
-                    one.name,
-                    "yes" if one.requires_session else "no",
-                    format_duration(one.lock_duration),
-                    f"{counts[one.name].active_message_count:,}" if one.name in counts else "",
-                    f"{counts[one.name].dead_letter_message_count:,}" if one.name in counts else "",
-                    status_of(one),
+                    subscription.name,
+                    "yes" if subscription.requires_session else "no",
+                    format_duration(subscription.lock_duration),
+                    f"{counts[subscription.name].active_message_count:,}" if subscription.name in counts else "",
+                    f"{counts[subscription.name].dead_letter_message_count:,}" if subscription.name in counts else "",
+                    status_of(subscription),
                 ]
-                for one in subscriptions
+                for subscription in subscriptions
             ],
         )
     else:
@@ -149,7 +151,7 @@ def list_subscriptions(context: typer.Context, topic: TopicArgument, json: JsonO
 def show(context: typer.Context, topic: TopicArgument, subscription: NameArgument, json: JsonOption = False) -> None:
     """Show a subscription's settings; 'kafkabus rule list' shows its rules."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
-    with existing_entity(context, name), open_administration(context) as administration:
+    with explain_missing_entity(context, name), open_administration(context) as administration:
         properties = administration.get_subscription(topic, subscription)
     if json:
         write_json(settings_json(properties))
@@ -161,8 +163,8 @@ def show(context: typer.Context, topic: TopicArgument, subscription: NameArgumen
 def delete(context: typer.Context, topic: TopicArgument, subscription: NameArgument, yes: YesOption = False) -> None:
     """Delete a subscription with its dead-letter queues; the topic's other subscriptions are unchanged."""
     name = f"{topic}{SUBSCRIPTIONS}{subscription}"
-    with existing_entity(context, name), open_administration(context) as administration:
-        if not yes and interactive():
+    with explain_missing_entity(context, name), open_administration(context) as administration:
+        if not yes and is_interactive():
             counts = administration.get_subscription_runtime_properties(topic, subscription)
             typer.confirm(f"Delete {name} and its {counts.total_message_count} messages?", abort=True, err=True)
         administration.delete_subscription(topic, subscription)

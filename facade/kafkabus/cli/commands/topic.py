@@ -15,10 +15,10 @@ from kafkabus.cli.commands.queue import (
     TimeToLive,
     UserMetadata,
 )
-from kafkabus.cli.connection import existing_entity, open_administration
+from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.options import JsonOption, YesOption
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
-from kafkabus.cli.terminal import interactive, say, write, write_fields, write_json, write_table
+from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 
 app = typer.Typer(name="topic", no_args_is_help=True, help="Create, list, show, change and delete topics.")
 
@@ -85,7 +85,7 @@ def update(
         "status": status,
     }
     changes = given_changes(given, "topic")
-    with existing_entity(context, topic), open_administration(context) as administration:
+    with explain_missing_entity(context, topic), open_administration(context) as administration:
         administration.update_topic(administration.get_topic(topic), **changes)
     write(f"updated topic {topic}: {', '.join(changes)}")
 
@@ -95,7 +95,7 @@ def list_topics(context: typer.Context, json: JsonOption = False) -> None:
     """List the topics of the namespace."""
     with open_administration(context) as administration:
         topics = list(administration.list_topics())
-        counts = {one.name: one.subscription_count for one in administration.list_topics_runtime_properties()}
+        counts = {topic.name: topic.subscription_count for topic in administration.list_topics_runtime_properties()}
     if json:
         write_json([settings_json(topic) for topic in topics])
     elif topics:
@@ -118,7 +118,7 @@ def list_topics(context: typer.Context, json: JsonOption = False) -> None:
 @app.command()
 def show(context: typer.Context, topic: TopicArgument, json: JsonOption = False) -> None:
     """Show a topic's settings; 'kafkabus stats' shows the messages of its subscriptions."""
-    with existing_entity(context, topic), open_administration(context) as administration:
+    with explain_missing_entity(context, topic), open_administration(context) as administration:
         properties = administration.get_topic(topic)
     if json:
         write_json(settings_json(properties))
@@ -129,8 +129,8 @@ def show(context: typer.Context, topic: TopicArgument, json: JsonOption = False)
 @app.command()
 def delete(context: typer.Context, topic: TopicArgument, yes: YesOption = False) -> None:
     """Delete a topic, its subscriptions and all their messages."""
-    with existing_entity(context, topic), open_administration(context) as administration:
-        if not yes and interactive():
+    with explain_missing_entity(context, topic), open_administration(context) as administration:
+        if not yes and is_interactive():
             count = administration.get_topic_runtime_properties(topic).subscription_count
             typer.confirm(f"Delete {topic} and its {count} subscriptions?", abort=True, err=True)
         administration.delete_topic(topic)

@@ -1,7 +1,7 @@
 """Interrupt the demo at moments spread over its run, and verify that no process and no file remains. Linux only.
 
-``python -m demo.sigint_check`` first lets the demo finish once, to measure its duration, then interrupts one run at each
-moment: in turn its whole process group, as a terminal's Ctrl-C does, and only its main process. The check adopts every
+``python -m tests.faults.demo_interrupts`` first lets the demo finish once, to measure its duration, then interrupts one run at
+each moment: in turn its whole process group, as a terminal's Ctrl-C does, and only its main process. The check adopts every
 descendant that loses its parent (``PR_SET_CHILD_SUBREAPER``), so none can escape the count.
 """
 
@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 _PR_SET_CHILD_SUBREAPER = 36
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parent.parent.parent
 _STOP_LIMIT_S = 90.0
 _LONGEST_RUN_S = 1800.0
 
@@ -64,7 +64,7 @@ class Trial:
 
 def main() -> int:
     """Run all trials; return the exit status: 0, or 1 if a trial was not clean."""
-    parser = argparse.ArgumentParser(prog="python -m demo.sigint_check", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.faults.demo_interrupts", description=__doc__)
     parser.add_argument("--moments", type=int, default=10, help="number of interruptions; default %(default)s")
     parser.add_argument("--limit", type=int, default=20_000, help="flights in each run; default %(default)s")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random moments; default %(default)s")
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def _trial(limit: int, moment: float | None, *, alone: bool) -> Trial:
-    with tempfile.TemporaryDirectory(prefix="sigint-check-") as folder, Path(folder, "said").open("w+") as said:
+    with tempfile.TemporaryDirectory(prefix="demo-interrupts-") as folder, Path(folder, "said").open("w+") as said:
         scratch = Path(folder, "tmp")
         scratch.mkdir()
         started = time.monotonic()
@@ -108,7 +108,7 @@ def _trial(limit: int, moment: float | None, *, alone: bool) -> Trial:
                 (os.kill if alone else os.killpg)(demo.pid, signal.SIGINT)
         status = _await_end(demo, _LONGEST_RUN_S if moment is None else _STOP_LIMIT_S)
         seconds = time.monotonic() - started
-        processes = _remaining()
+        processes = _end_remaining()
         files = [str(path.relative_to(scratch)) for path in scratch.iterdir()]
         target = "" if moment is None else "main" if alone else "group"
         said.seek(0)
@@ -135,7 +135,7 @@ def _programs() -> str:
     return ", ".join(f"{names.count(name)} {name}" for name in sorted(set(names)))
 
 
-def _remaining() -> list[str]:
+def _end_remaining() -> list[str]:
     """Return the command lines of processes that still run, and end these, so that the next trial begins clean."""
     found: list[str] = []
     for process in psutil.Process().children(recursive=True):
