@@ -18,7 +18,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
-from kafkabus._ledger.operations import Claim, Keep
+from kafkabus._ledger.operations import Claim, TakeSnapshot
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
@@ -81,7 +81,7 @@ async def _lose_and_rebuild(runtime: EmbeddedRuntime, queues: list[str]) -> tupl
     try:
         entities = [await context.catalog.entity(EntityPath(name)) for name in queues]
         elsewhere = await context.catalog.entity(EntityPath(_ELSEWHERE))
-        keeps = [Keep(ledger) for entity in entities for ledger in entity.ledgers]
+        keeps = [TakeSnapshot(ledger) for entity in entities for ledger in entity.ledgers]
         await context.ledger_client.execute(*keeps)
         # The ledger's state from before all transactions.
         await context.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})

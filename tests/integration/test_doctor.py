@@ -35,7 +35,7 @@ from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.keys import rights_of, upkeep_key
-from kafkabus._ledger.operations import Adopt, Begin, Operation, Prepare, Refused
+from kafkabus._ledger.operations import AdoptTransfers, BeginTransfer, NoteRefusal, Operation, Prepare
 from kafkabus._sync.context import ClientContext
 from kafkabus.doctor import CHECKS, Finding, Limits, State, gather, judge
 from kafkabus.embedded import RunningNamespace
@@ -449,19 +449,19 @@ def plant(runtime: RunningNamespace, connection: str) -> Producer:
             lambda *held: Prepare(held[0], [("complete", held[1], [held[2]], {})], "0@x", 1, 10),
         )
         leave_unfinished(
-            client, context, "half-moved", lambda *held: Begin(held[0], held[1], [held[2]], "elsewhere", 1)
+            client, context, "half-moved", lambda *held: BeginTransfer(held[0], held[1], [held[2]], "elsewhere", 1)
         )
         for name in ("prepared", "half-moved"):
             advance(url, namespace, name, 600)
         # A client that tries to finish it sets another time, each time that it fails.
         (ledger,) = context.catalog.entity(EntityPath("half-moved")).ledgers
-        context.ledger_client.execute(Adopt(ledger, 10, 3_600_000))
+        context.ledger_client.execute(AdoptTransfers(ledger, 10, 3_600_000))
         advance(url, namespace, "half-moved", 600)
         leave_unfinished(
-            client, context, "large", lambda *held: Begin(held[0], held[1], [held[2]], "[0, null, null]", 1)
+            client, context, "large", lambda *held: BeginTransfer(held[0], held[1], [held[2]], "[0, null, null]", 1)
         )
         (ledger,) = context.catalog.entity(EntityPath("large")).ledgers
-        context.ledger_client.execute(Refused(ledger, 0, 50_000))
+        context.ledger_client.execute(NoteRefusal(ledger, 0, 50_000))
         advance(url, namespace, "large", 600)
         step(url, namespace, "stepped", 60)
         receiver = client.get_queue_receiver("stepped")

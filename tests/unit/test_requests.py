@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafkabus._ledger.keys import LedgerKeys
-from kafkabus._ledger.operations import Begin, Claim, Ledger, Operation, Request, Settlement
+from kafkabus._ledger.operations import BeginTransfer, Claim, Ledger, Operation, Request, Settlement
 from kafkabus_mapping.names import EntityPath
 
 
@@ -48,7 +48,7 @@ def test_what_is_not_alike_stays_apart(ledger: Ledger) -> None:
         *completing(ledger, 2, verb="abandon"),
         *completing(ledger, 3, lease="bb"),
         Settlement(ledger, "complete", "aa", [(4, 5)]),
-        Begin(ledger, "aa", [(6, 6)], "intent", 1000),
+        BeginTransfer(ledger, "aa", [(6, 6)], "intent", 1000),
         Settlement(ledger, "release", "aa", None),
         Claim(ledger, "cc", want=1, lock_ms=1000),
     ]

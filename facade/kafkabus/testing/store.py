@@ -31,7 +31,7 @@ from kafkabus._ledger.scripts import (
     reserve_script,
     restore_script,
 )
-from kafkabus.testing.ledger import MemoryLedger
+from kafkabus.testing.ledger import MemoryLedger, find_due, read_figures, refused_copies, restore, run_request
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
 WRITTEN_WITHIN = 5000
@@ -99,15 +99,9 @@ class Store:
             ledger = self._ledgers.get(key)
             of_properties = self._ledgers.get(f"{key.removesuffix('properties')}meta")
             if key.endswith(":properties") and of_properties is not None:
-                values = of_properties.changed_properties()
+                values = of_properties.property_fields()
             elif ledger is not None:
-                names_of = ("cursor", "in_flight", "version", "moving", "changed")
-                known = {name: str(getattr(ledger, name)) for name in names_of}
-                values = known | ({"has_message_ttl": "1"} if ledger.has_message_ttl else {}) | {"epoch": ledger.epoch}
-                values |= {} if ledger.dedup_upto is None else {"dedup_upto": str(ledger.dedup_upto)}
-                values |= {"transacts": "1"} if ledger.transacts else {}
-                values |= {"skipped": "1"} if ledger.has_voids else {}
-                values |= {"scheduled": str(ledger.scheduled), "schedules": "1"} if ledger.schedules else {}
+                values = ledger.meta_fields()
             else:
                 values = self._hashes.get(key, {})
             return [value.encode() if (value := values.get(name)) is not None else None for name in names]
@@ -194,12 +188,12 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return json.dumps({"status": "missing"})
-        ledger.has_sessions = len(keys) in WITH_SESSIONS
+        ledger.sessions.enabled = len(keys) in WITH_SESSIONS
         now, changed = self._now_ms(), ledger.changed
-        reply = ledger.request(keys[-1], int(number), json.loads(payload), now)
+        reply = run_request(ledger, keys[-1], int(number), json.loads(payload), now)
         self._bells[channel, str(partition)] = None
         if ledger.changed != changed:
-            self._tell_upkeep(keys[0], channel, str(partition), min(ledger.due() or math.inf, now + WRITTEN_WITHIN))
+            self._tell_upkeep(keys[0], channel, str(partition), min(find_due(ledger) or math.inf, now + WRITTEN_WITHIN))
         if ledger.notify:
             self._ring(channel, str(partition))
         return reply
@@ -209,7 +203,7 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return None
-        now, due = self._now_ms(), ledger.due()
+        now, due = self._now_ms(), find_due(ledger)
         self._look_at[keys[0]] = min(
             math.inf if due is None else due, math.inf if ledger.changed == written else now + int(within)
         )
@@ -224,16 +218,18 @@ class Store:
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return None
-        refused = [f"{offset}:{size}".encode() for offset, size in ledger.refused]
-        return [ledger.changed.encode(), *(str(figure).encode() for figure in ledger.figures()), refused]
+        refused = [f"{offset}:{size}".encode() for offset, size in refused_copies(ledger)]
+        return [ledger.changed.encode(), *(str(figure).encode() for figure in read_figures(ledger)), refused]
 
     def _create(self, keys: list[str], arguments: list[Any]) -> int:
         if keys[0] in self._ledgers:
             return 0
         cursor, has_message_ttl, detects = map(int, arguments)
-        self._ledgers[keys[0]] = MemoryLedger(
-            cursor, has_message_ttl=bool(has_message_ttl), dedup_upto=cursor if detects else None
-        )
+        ledger = self._ledgers[keys[0]] = MemoryLedger(cursor)
+        if has_message_ttl:
+            ledger.marks.add("has_message_ttl")
+        if detects:
+            ledger.duplicates.dedup_upto = cursor
         return 1
 
     def _restore(self, keys: list[str], arguments: list[Any]) -> int:
@@ -243,7 +239,7 @@ class Store:
         if self._marks.get(keys[-1], "").encode() != mark:
             return 2
         del self._marks[keys[-1]]
-        self._ledgers[keys[0]] = MemoryLedger.restored(snapshot, self._now_ms())
+        self._ledgers[keys[0]] = restore(snapshot, self._now_ms())
         return 1
 
     def _heartbeat(self, keys: list[str], arguments: list[Any]) -> list[list[bytes]]:

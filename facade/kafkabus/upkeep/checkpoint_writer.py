@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
-from kafkabus._ledger.operations import Keep, Look
+from kafkabus._ledger.operations import Look, TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.exceptions import ServiceBusError
 
@@ -109,7 +109,7 @@ class CheckpointWriter:
             for partition, look in enumerate(looks)
             if look is not None and self.is_changed(partition, look)
         }
-        keeps = [Keep(entity.ledgers[partition]) for partition in changed]
+        keeps = [TakeSnapshot(entity.ledgers[partition]) for partition in changed]
         before = await self._read_last(keeps)
         # Asked for before the ledgers, so that the marker of each transaction that they do not know of yet lies beyond.
         markers = await context.markers.end() if keeps else None
@@ -139,7 +139,7 @@ class CheckpointWriter:
         return bool(changes)
 
     def _take_changes(
-        self, keeps: Sequence[Keep], changed: Mapping[int, str], markers: int | None
+        self, keeps: Sequence[TakeSnapshot], changed: Mapping[int, str], markers: int | None
     ) -> dict[str, Snapshot]:
         """Note the ledgers' checkpoints; return those that say something new, by the prefix of the ledger's keys."""
         changes: dict[str, Snapshot] = {}
@@ -153,7 +153,7 @@ class CheckpointWriter:
         return changes
 
     async def _find_unaware(
-        self, keeps: Sequence[Keep], before: Sequence[Snapshot | None], markers: int
+        self, keeps: Sequence[TakeSnapshot], before: Sequence[Snapshot | None], markers: int
     ) -> dict[int, Snapshot]:
         """Return the last checkpoints of ledgers that do not know of transactions that settled messages before.
 
@@ -177,7 +177,7 @@ class CheckpointWriter:
             )
         }
 
-    async def _read_last(self, keeps: Sequence[Keep]) -> list[Snapshot | None]:
+    async def _read_last(self, keeps: Sequence[TakeSnapshot]) -> list[Snapshot | None]:
         """Return the last checkpoint of each ledger. Read before the ledger itself, it never knows more than that."""
         return [
             self.snapshots.get(keep.ledger.partition) or await self._context.checkpoints.read(keep.ledger.keys.prefix)

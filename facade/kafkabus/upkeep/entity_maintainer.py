@@ -239,9 +239,7 @@ class EntityMaintainer:
 
     async def _dead_letter_exceeded(self, entity: Entity, partition: int) -> None:
         """Dead-letter messages that were delivered too often, and whose last receiver let its lock expire."""
-        seize = Seize.max_deliveries_exceeded(
-            entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE
-        )
+        seize = Seize.undeliverable(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
         await self._context.ledger_client.execute(seize)
         reader = await self._context.readers.of(entity)
         for first, last, count, deferred in seize.again:

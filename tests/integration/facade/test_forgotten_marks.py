@@ -21,7 +21,7 @@ from kafkabus import (
     ServiceBusSubQueue,
 )
 from kafkabus._core.settings import parse_settings
-from kafkabus._ledger.operations import Keep, Operation, Schedule
+from kafkabus._ledger.operations import Operation, Schedule, TakeSnapshot
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.management import ServiceBusAdministrationClient
@@ -64,7 +64,7 @@ class Forgetful:
         context = ClientContext(parse_settings(self.connection_string))
         try:
             (ledger,) = context.catalog.entity(EntityPath(name)).ledgers
-            keep = Keep(ledger)
+            keep = TakeSnapshot(ledger)
             context.ledger_client.execute(keep)
             context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         finally:
@@ -80,7 +80,7 @@ class Forgetful:
         context = ClientContext(parse_settings(self.connection_string))
         try:
             context.ledger_client.execute(
-                *(Keep(ledger) for ledger in context.catalog.entity(EntityPath(name)).ledgers)
+                *(TakeSnapshot(ledger) for ledger in context.catalog.entity(EntityPath(name)).ledgers)
             )
         finally:
             context.close()

@@ -10,7 +10,7 @@ import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
 from kafkabus._core.settings import parse_settings
-from kafkabus._ledger.operations import Keep
+from kafkabus._ledger.operations import TakeSnapshot
 from kafkabus._sync.context import ClientContext
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
@@ -134,9 +134,9 @@ def test_what_is_settled_afterwards_is_written_down(
         past.keep()
         with closing(ClientContext(parse_settings(untended))) as context:
             (ledger,) = context.catalog.entity(EntityPath("orders")).ledgers
-            keep = Keep(ledger)
+            keep = TakeSnapshot(ledger)
             for _ in range(100):
-                context.ledger_client.execute(Keep(ledger))
+                context.ledger_client.execute(TakeSnapshot(ledger))
             context.ledger_client.execute(keep)
             context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         past.come_back()

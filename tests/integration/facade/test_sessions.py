@@ -12,7 +12,7 @@ from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus._core.entity import Entity
-from kafkabus._ledger.operations import Ledger, SessionState, StatesUpdated
+from kafkabus._ledger.operations import Ledger, ListUpdatedStates, SessionState
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import Transfers
@@ -250,7 +250,7 @@ def test_a_state_that_was_set_while_another_client_read_them_stands(
         empty(own_runtime)
         with monkeypatch.context() as patch:
             patch.setattr(SessionStates, "read", read_before)
-            context.ledger_client.execute(StatesUpdated(entity.ledgers[0], -1))
+            context.ledger_client.execute(ListUpdatedStates(entity.ledgers[0], -1))
         with client.get_queue_receiver(queue, session_id="a") as receiver:
             assert receiver.session is not None
             assert receiver.session.get_state() == b"set"

@@ -17,7 +17,7 @@ from kafkabus._async.compat import sleep
 from kafkabus._async.receiving.log_reader import LogReader as AsyncLogReader
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
-from kafkabus._ledger.operations import Keep, Rule
+from kafkabus._ledger.operations import SetRulesVersion, TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.catalog import EntityCatalog
@@ -122,7 +122,7 @@ def entity_of(context: ClientContext, subscription: str) -> Entity:
 def standing(context: ClientContext, subscription: str) -> list[tuple[Snapshot, Snapshot | None]]:
     """Return the states of the ledgers of the topic and of a subscription, now and by their last checkpoints."""
     entities = context.catalog.entity(EntityPath(TOPIC)), entity_of(context, subscription)
-    keeps = [Keep(entity.ledgers[0]) for entity in entities]
+    keeps = [TakeSnapshot(entity.ledgers[0]) for entity in entities]
     context.ledger_client.execute(*keeps)
     return [(keep.snapshot, context.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
 
@@ -212,7 +212,9 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     changing = description.model_copy(update={"changing": (odd,)})
     context.descriptions.put(changing)
     if told:
-        context.ledger_client.execute(Rule(entity_of(context, "one").ledgers[0], changing.rules_version + 1, 3))
+        context.ledger_client.execute(
+            SetRulesVersion(entity_of(context, "one").ledgers[0], changing.rules_version + 1, 3)
+        )
     else:
         # A client that does not know of the change goes on by the earlier rules.
         assert take(receiver, 1) == [0]

@@ -13,7 +13,7 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
-from kafkabus._ledger.operations import Keep
+from kafkabus._ledger.operations import TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
@@ -112,7 +112,7 @@ def snapshot(untended: str, queue: str) -> Snapshot:
 
     async def ask() -> Snapshot:
         context = ClientContext(parse_settings(untended))
-        keep = Keep((await context.catalog.entity(EntityPath(queue))).ledgers[0])
+        keep = TakeSnapshot((await context.catalog.entity(EntityPath(queue))).ledgers[0])
         await context.ledger_client.execute(keep)
         await context.close()
         return keep.snapshot

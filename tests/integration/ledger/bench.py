@@ -14,47 +14,47 @@ from kafkabus._ledger.operations import (
     IN_FLIGHT_LIMIT,
     Accept,
     Activate,
-    Adopt,
-    Begin,
+    AdoptTransfers,
+    BeginTransfer,
     Cancel,
     Claim,
     Deferral,
     DetectDuplicates,
+    EndTransfer,
     Extend,
-    Filing,
+    FileMessages,
     GetState,
     Granted,
-    Keep,
+    GrantNext,
     Leave,
     Ledger,
     LedgerFigures,
     LedgerState,
+    ListSessions,
+    ListUpdatedStates,
     Look,
-    Moved,
-    Next,
+    NoteRefusal,
+    NoteStoredState,
     Operation,
     Orphan,
     Peek,
-    Place,
+    PlaceMessages,
     Postpone,
     Prepare,
     Purge,
     Recall,
-    Refused,
     Renewal,
     Resolve,
     Retreat,
-    Rule,
     Schedule,
     Seen,
     Seize,
-    Sessions,
+    SetRulesVersion,
     SetState,
     Settlement,
-    Skip,
-    StateStored,
-    StatesUpdated,
+    SkipRecord,
     Tail,
+    TakeSnapshot,
 )
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus._ledger.snapshot import Snapshot, StoredState, Written
@@ -198,7 +198,7 @@ class Bench:
 
     def seize_hopeless(self, count: int, limit: int = 100) -> SettlementBatch:
         """Lock messages that were delivered too often."""
-        return self._seized(Seize.max_deliveries_exceeded(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
+        return self._seized(Seize.undeliverable(self.ledger, uuid.uuid4().hex[:16], count, LOCK_MS, limit))
 
     def _seized(self, seize: Seize) -> SettlementBatch:
         self.ledger_client.execute(seize)
@@ -220,20 +220,20 @@ class Bench:
         seen = Seen(self.cursor if start is None else start, upto, merge_offsets(offsets), epoch, epoch_to)
         by_session = {name: sorted(several) for name, several in sessions.items()}
         lease, runs = uuid.uuid4().hex[:16], merge_offsets(strays)
-        filing = Filing(self.ledger, lease, seen, by_session, runs, LOCK_MS, rules=self.rules)
+        filing = FileMessages(self.ledger, lease, seen, by_session, runs, LOCK_MS, rules=self.rules)
         self.ledger_client.execute(filing)
         return SettlementBatch(filing.lease, filing.granted)
 
     def rule(self, version: int, end: int) -> int:
         """Report that rules of a subscription were changed; return the offset from which they count."""
-        rule = Rule(self.ledger, version, end)
+        rule = SetRulesVersion(self.ledger, version, end)
         self.ledger_client.execute(rule)
         return rule.counts_from
 
-    def place(self, held: SettlementBatch, names: Mapping[int, str], strays: Sequence[Range] = ()) -> Place:
+    def place(self, held: SettlementBatch, names: Mapping[int, str], strays: Sequence[Range] = ()) -> PlaceMessages:
         """Return messages of a lease to their sessions, and lease strays anew."""
         sessions = {name: sorted(one for one in names if names[one] == name) for name in names.values()}
-        place = Place(self.ledger, held.lease, sessions, strays, LOCK_MS)
+        place = PlaceMessages(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.ledger_client.execute(place)
         return place
 
@@ -279,9 +279,9 @@ class Bench:
         self.ledger_client.execute(accept)
         return accept
 
-    def next(self, lease: str, want: int) -> Next:
+    def next(self, lease: str, want: int) -> GrantNext:
         """Claim the next messages of a locked session."""
-        following = Next(self.ledger, lease, want, self.rules)
+        following = GrantNext(self.ledger, lease, want, self.rules)
         self.ledger_client.execute(following)
         return following
 
@@ -307,21 +307,21 @@ class Bench:
         self.ledger_client.execute(change)
         return change
 
-    def state_stored(self, session: str, version: int) -> StateStored:
+    def state_stored(self, session: str, version: int) -> NoteStoredState:
         """Report that a state was stored."""
-        stored = StateStored(self.ledger, session, version)
+        stored = NoteStoredState(self.ledger, session, version)
         self.ledger_client.execute(stored)
         return stored
 
     def states_updated(self, after: int) -> list[str]:
         """Return the sessions whose states were set after a moment."""
-        updated = StatesUpdated(self.ledger, after)
+        updated = ListUpdatedStates(self.ledger, after)
         self.ledger_client.execute(updated)
         return sorted(updated.names)
 
     def sessions(self) -> list[str]:
         """Return all known sessions."""
-        sessions = Sessions(self.ledger)
+        sessions = ListSessions(self.ledger)
         self.ledger_client.execute(sessions)
         return sorted(sessions.names)
 
@@ -333,7 +333,7 @@ class Bench:
 
     def snapshot_to_keep(self) -> Snapshot:
         """Return the snapshot to write."""
-        keep = Keep(self.ledger)
+        keep = TakeSnapshot(self.ledger)
         self.ledger_client.execute(keep)
         self.ledger_client.add_changes([keep])
         return keep.snapshot
@@ -363,25 +363,25 @@ class Bench:
         change: Mapping[str, str] | None = None,
     ) -> list[Range]:
         """Begin a transfer of ranges, whose messages may get other properties; return the lost ones."""
-        begin = Begin(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS, change)
+        begin = BeginTransfer(self.ledger, held.lease, list(ranges), intent, ORPHAN_MS, change)
         self.ledger_client.execute(begin)
         return begin.lost
 
     def moved(self, offset: int, at: int) -> int | None:
         """End a transfer; return the winner."""
-        moved = Moved(self.ledger, offset, at, 120_000)
+        moved = EndTransfer(self.ledger, offset, at, 120_000)
         self.ledger_client.execute(moved)
         return moved.winner
 
     def adopt(self) -> list[int]:
         """Adopt late transfers; return their offsets."""
-        adopt = Adopt(self.ledger, 100, ORPHAN_MS)
+        adopt = AdoptTransfers(self.ledger, 100, ORPHAN_MS)
         self.ledger_client.execute(adopt)
         return [orphan.offset for orphan in adopt.orphans]
 
     def refused(self, offset: int, size: int) -> bool:
         """Note that a destination refuses a copy of this size; return whether that is new."""
-        refused = Refused(self.ledger, offset, size)
+        refused = NoteRefusal(self.ledger, offset, size)
         self.ledger_client.execute(refused)
         return refused.new
 
@@ -415,7 +415,7 @@ class Bench:
 
     def skip(self, offset: int) -> bool:
         """Skip a record; return whether the call was in time."""
-        skip = Skip(self.ledger, offset)
+        skip = SkipRecord(self.ledger, offset)
         self.ledger_client.execute(skip)
         return skip.skipped
 

@@ -20,7 +20,7 @@ from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
 from kafkabus._ledger.keys import description_index_key, receivers_key
-from kafkabus._ledger.operations import Claim, Granted, Keep, Mark, Seen, Settlement
+from kafkabus._ledger.operations import Claim, Granted, Mark, Seen, Settlement, TakeSnapshot
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
@@ -295,7 +295,7 @@ def go_through_transactions(bench: Bench) -> None:
     bench.resolve((4, 4), committed=False)
     again = bench.claim(9)
     assert again.offsets == [3, 4, 5, 6, 7]
-    keep = Keep(bench.ledger, close=True)
+    keep = TakeSnapshot(bench.ledger, close=True)
     bench.ledger_client.execute(keep)
     assert bench.prepare(("complete", again, [(6, 7)])) == [[(6, 7)]]
     assert bench.settle("complete", again) == []

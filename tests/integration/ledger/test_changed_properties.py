@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafkabus._ledger.operations import Begin, Deferral, Keep, Prepare, Settlement
+from kafkabus._ledger.operations import BeginTransfer, Deferral, Prepare, Settlement, TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot
 from tests.integration.ledger.bench import ORPHAN_MS, Bench, SettlementBatch
 
@@ -21,7 +21,7 @@ def settlement(bench: Bench, verb: str, held: SettlementBatch, offset: int, chan
     if verb == "defer":
         return Deferral(bench.ledger, held.lease, ranges, 100, change)
     if verb == "begin":
-        return Begin(bench.ledger, held.lease, ranges, "intent", ORPHAN_MS, change)
+        return BeginTransfer(bench.ledger, held.lease, ranges, "intent", ORPHAN_MS, change)
     if verb == "prepare":
         return Prepare(bench.ledger, [("abandon", held.lease, ranges, change)], "t", ORPHAN_MS, 100)
     return Settlement(bench.ledger, verb, held.lease, ranges, change)
@@ -107,7 +107,7 @@ def test_a_change_after_a_commit_while_a_checkpoint_is_taken_counts(
 ) -> None:
     """The transaction's does not come over it."""
     bench.prepare(("abandon", bench.claim(1, upto=1), [(0, 0)]), change={"a": "1"})
-    keep = Keep(bench.ledger)
+    keep = TakeSnapshot(bench.ledger)
     bench.ledger_client.execute(keep)
     read = bench.ledger_client.changed_properties
 
@@ -128,7 +128,7 @@ def test_a_commit_while_a_checkpoint_is_taken_loses_no_change(bench: Bench, monk
     """The texts are read after the snapshot, and a commit moves a change from one field to another."""
     held = bench.claim(1, upto=1)
     bench.prepare(("abandon", held, [(0, 0)]), change={"a": "1"})
-    keep = Keep(bench.ledger)
+    keep = TakeSnapshot(bench.ledger)
     bench.ledger_client.execute(keep)
     read = bench.ledger_client.changed_properties
 

@@ -22,12 +22,12 @@ from kafkabus._ledger.operations import (
     MARKS,
     GetState,
     Granted,
+    GrantNext,
     Mark,
     MarkName,
-    Next,
+    NoteStoredState,
     SetState,
     Settlement,
-    StateStored,
     Tail,
 )
 from kafkabus._ledger.prepared_settlement import Prepared
@@ -844,12 +844,12 @@ def test_a_lost_state_is_told_from_the_one_in_its_place(store: redis.Redis, in_m
         assert (_state(asked), asked.lost) == ((False, (session, None, False)), True)
 
 
-def _state(asked: GetState | SetState | StateStored) -> Any:
+def _state(asked: GetState | SetState | NoteStoredState) -> Any:
     state = asked.state
     return asked.gone, state and (state.session, state.value, state.stored)
 
 
-def _next(lease: str, following: Next) -> SettlementBatch:
+def _next(lease: str, following: GrantNext) -> SettlementBatch:
     return SettlementBatch(lease, Granted(following.again, [], 0, False, 0, following.expiry, 0, None, False))
 
 

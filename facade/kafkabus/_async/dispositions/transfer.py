@@ -28,7 +28,17 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTim
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
 from kafkabus._core.settlement import too_much_changed
-from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Refused, Retreat, Skip
+from kafkabus._ledger.operations import (
+    Activate,
+    AdoptTransfers,
+    BeginTransfer,
+    EndTransfer,
+    Ledger,
+    NoteRefusal,
+    Orphan,
+    Retreat,
+    SkipRecord,
+)
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus_mapping import headers as h
@@ -401,7 +411,7 @@ class Transfers:
     ) -> dict[str, list[Range]]:
         """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
-            Begin(
+            BeginTransfer(
                 source.ledger,
                 lease,
                 merge_offsets(record.offset() or 0 for record in held),
@@ -486,7 +496,7 @@ class Transfers:
     ) -> None:
         """Note copies in the source's ledger that the destination does not accept; log each of them once."""
         notes = [
-            Refused(source.ledger, offset, _size(copy.headers) + record_size(copy.value, copy.key, ()) + BATCH_ROOM)
+            NoteRefusal(source.ledger, offset, _size(copy.headers) + record_size(copy.value, copy.key, ()) + BATCH_ROOM)
             for offset, copy in copies.items()
         ]
         await self._connections.ledger_client.execute(*notes)
@@ -504,12 +514,12 @@ class Transfers:
 
     async def end(self, source: EntityLog, destination: EntityLog, ends: dict[int, int]) -> None:
         """Have the source give the messages up, and take copies that lost out of the destination."""
-        moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
+        moves = [EndTransfer(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
         await self._connections.ledger_client.execute(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
             readers = await self._catalog.readers_of(destination.entity)
-            skips = [Skip(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            skips = [SkipRecord(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
             await self._connections.ledger_client.execute(*skips)
             for skip in skips:
                 LOGGER.info(
@@ -525,7 +535,7 @@ class Transfers:
         orphans: list[Orphan] = []
         more = True
         while more:
-            adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+            adopt = AdoptTransfers(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
             await self._connections.ledger_client.execute(adopt)
             orphans += adopt.orphans
             more = adopt.more

@@ -23,7 +23,7 @@ from kafkabus._async.stores.transaction_markers import TransactionMarkers
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._kafka.topic_admin import Topic
-from kafkabus._ledger.operations import MARKS, Keep, Ledger, MarkName
+from kafkabus._ledger.operations import MARKS, Ledger, MarkName, TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._runtime import instruments
 from kafkabus_mapping.entities import INCARNATIONS, EntityDescription, EntityStatus, SubscriptionDescription
@@ -326,7 +326,7 @@ class EntityRecovery:
             known = await self._catalog.current_description(entity)
             if known is None:
                 return
-            keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
+            keeps = [TakeSnapshot(ledger, close=True) for ledger in entity.ledgers]
             await self._connections.ledger_client.execute(*keeps)
             await self._connections.ledger_client.add_changes(keeps)
             member = INCARNATIONS[entity.path.sub_queue]

@@ -19,7 +19,7 @@ from kafkabus._async.stores.checkpoints import Checkpoints
 from kafkabus._async.stores.entity_descriptions import DescriptionLock, EntityDescriptions
 from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
-from kafkabus._ledger.operations import Rule
+from kafkabus._ledger.operations import SetRulesVersion
 from kafkabus._ledger.ranges import NEVER
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription
 from kafkabus_mapping.filters.rules import RuleDescription
@@ -89,7 +89,7 @@ class RuleChanges:
         entity, partitions = await self._catalog.entity_of(description), range(description.partitions)
         version = description.rules_version + 1
         ends = await self._connections.topics.stored_ends(description.topic, partitions)
-        told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
+        told = [SetRulesVersion(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
         await self._connections.ledger_client.execute(*told)
         settled = _settled(description, tuple(one.counts_from for one in told))
         await lock.check()

@@ -14,7 +14,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, as_bytes, scheduled_for, session_of
-from kafkabus._ledger.operations import Found, Peek
+from kafkabus._ledger.operations import Peek, PeekedRange
 from kafkabus_mapping.codec import record_size
 from kafkabus_mapping.keys import partition_of
 
@@ -201,7 +201,7 @@ class MessagePeeker:
         entity: Entity,
         partition: int,
         record: Record,
-        found: Found | None,
+        found: PeekedRange | None,
         room: _Room,
         messages: list[ServiceBusReceivedMessage],
     ) -> bool:
@@ -210,7 +210,7 @@ class MessagePeeker:
             return False
         if found is None:
             # Its sender, or upkeep, is about to tell the ledger that it waits for its time.
-            found = Found(0, 0, False, 0, scheduled_for(record) is not None)
+            found = PeekedRange(0, 0, False, 0, scheduled_for(record) is not None)
         delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
         messages.append(ServiceBusReceivedMessage(record, delivery))
         self._places[partition] = (record.offset() or 0) + 1
@@ -223,7 +223,7 @@ def _known(peek: Peek, end: int) -> int:
     return max(end, peek.cursor) if is_all else peek.found[-1].last + 1
 
 
-def _slices(found: Iterable[Found]) -> Iterator[Found]:
+def _slices(found: Iterable[PeekedRange]) -> Iterator[PeekedRange]:
     """Ranges, none longer than what is read in one go."""
     for one in found:
         for first in range(one.first, one.last + 1, READ_AT_ONCE):

@@ -16,7 +16,7 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import PartitionView, runs_of, sweeps
 from kafkabus._core.record import Record, scheduled_for, session_of
-from kafkabus._ledger.operations import Claim, Filing, Granted, Place, new_lease
+from kafkabus._ledger.operations import Claim, FileMessages, Granted, PlaceMessages, new_lease
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus_mapping.keys import partition_of
 
@@ -80,14 +80,14 @@ class SessionFiler:
                 self._notified(view.partition)
             await self._give_up_strays(filing, granted)
 
-    def _filing(self, view: PartitionView) -> Filing:
+    def _filing(self, view: PartitionView) -> FileMessages:
         """Return the filing of a partition's messages, and keep their records."""
         records = view.records
         sessions, strays = self._by_session(view.partition, records)
         self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
         seen = view.seen(len(records))
-        return Filing(
+        return FileMessages(
             ledger,
             new_lease(),
             seen,
@@ -118,7 +118,7 @@ class SessionFiler:
         strays = merge_offsets(offsets.pop(None, ()))
         return {name: several for name, several in offsets.items() if name is not None}, strays
 
-    async def _give_up_strays(self, filing: Filing, granted: Granted) -> None:
+    async def _give_up_strays(self, filing: FileMessages, granted: Granted) -> None:
         for first, last, _ in granted.again:
             delivery = self._entity.delivery(filing.ledger.partition, filing.lease, granted.expiry, 0)
             records, _ = self._kept.take(filing.ledger.partition, range(first, last + 1))
@@ -174,7 +174,7 @@ class SessionFiler:
                 records = await self._log.read_again(granted, [one[:2] for one in several])
                 exceeded = count >= self._entity.max_deliveries
                 sessions, strays = ({}, runs_of(records)) if exceeded else self._by_session(ledger.partition, records)
-                place = Place(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
+                place = PlaceMessages(ledger, claim.lease, sessions, strays, self._entity.lock_ms)
                 await self._connections.ledger_client.execute(place)
                 stray_offsets = set(offsets_of(strays))
                 stray = [record for record in records if record.offset() in stray_offsets]

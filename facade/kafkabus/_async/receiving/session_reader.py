@@ -27,7 +27,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus._core.fetch_plan import PartitionState, sweeps
 from kafkabus._core.record import Record, session_of
-from kafkabus._ledger.operations import Accept, Granted, Leave, Ledger, Next, Settlement, new_lease
+from kafkabus._ledger.operations import Accept, Granted, GrantNext, Leave, Ledger, Settlement, new_lease
 from kafkabus._ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
@@ -259,7 +259,7 @@ class SessionReader:
     async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
         """Ask once for the next messages."""
         entity = self.log.entity
-        following = Next(entity.ledgers[lock.partition], lock.lease, want, entity.rules_version)
+        following = GrantNext(entity.ledgers[lock.partition], lock.lease, want, entity.rules_version)
         await self._connections.ledger_client.execute(following)
         if following.gone:
             lock.lost = True
@@ -276,7 +276,7 @@ class SessionReader:
             self._connections.ledger_client.enqueue(following.undo())
             raise
 
-    async def _add_following(self, lock: SessionLock, following: Next, grants: list[Grant]) -> None:
+    async def _add_following(self, lock: SessionLock, following: GrantNext, grants: list[Grant]) -> None:
         """Read the messages that were granted."""
         for count, ranges in groupby(following.again, key=itemgetter(2)):
             delivery = self.log.entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)

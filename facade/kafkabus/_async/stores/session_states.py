@@ -11,7 +11,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import SessionLockLostError
 from kafkabus._core.record import as_bytes
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
-from kafkabus._ledger.operations import Ledger, SessionState, StateStored
+from kafkabus._ledger.operations import Ledger, NoteStoredState, SessionState
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus_mapping.keys import partition_of
 
@@ -50,7 +50,7 @@ class SessionStates:
                 value = json.dumps([later.version, later.updated, later.value], separators=(",", ":")).encode()
             key = f"{_prefix(entity)}{later.session}"
             await self._topic.store(f"the state of session {later.session!r}", {key: value}, timeout=TIMEOUT)
-            stored = StateStored(ledger, later.session, later.version)
+            stored = NoteStoredState(ledger, later.session, later.version)
             await self._connections.ledger_client.execute(stored)
             later, lost = stored.state, lost or stored.lost
         if lost:

@@ -1,7 +1,7 @@
 -- The snapshot of a ledger that is written down outside of Redis, so that the ledger can be rebuilt.
 --
 -- Defines
---   snapshot {close}  with close (true), no transaction prepares anything here any more.
+--   take_snapshot {close}  with close (true), no transaction prepares anything here any more.
 --                Reply: {"cursor": offset, "version": number, "has_message_ttl": true, "epoch": number if known,
 --                        "waiting": [[first, last, count], …]  granted and not settled: once Redis is lost, no client
 --                                                              holds them; a delivery under way is counted
@@ -62,7 +62,7 @@ local function fields_of_changed(held, moving)
   return #fields > 0 and fields or nil
 end
 
-operations.snapshot = function(op)
+operations.take_snapshot = function(op)
   if op.close then
     write('HSET', META, 'closed', '1')
   end

@@ -40,7 +40,7 @@
 --           "due": ms                             when the next lease expires, if one is held
 --           "overdue": true                       if some scheduled messages were not activated in time
 --           "free": true                          if sessions wait that no client holds
---           "moves": 1                            if a transfer wants attention (adopt), else 0}
+--           "moves": 1                            if a transfer wants attention (adopt_transfers), else 0}
 
 -- The runs without void offsets, and without offsets below the cursor.
 local function claimable(runs, upto)

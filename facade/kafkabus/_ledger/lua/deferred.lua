@@ -16,7 +16,7 @@
 --          only while it does
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --                 {"gone": true}  the session's lock has expired
---   max_deliveries_exceeded {lease, count, lock_ms, limit}  up to limit returned ranges that were delivered so often,
+--   seize_undeliverable {lease, count, lock_ms, limit}  up to limit returned ranges that were delivered so often,
 --          or more often, are locked; reply as of seize
 
 -- Delivery count of a deferred message; nothing if it is not deferred.
@@ -148,7 +148,7 @@ operations.seize = function(op)
   return reply
 end
 
-operations.max_deliveries_exceeded = function(op)
+operations.seize_undeliverable = function(op)
   expire_leases()
   local segments = {}
   for _, member in ipairs(redis.call('ZRANGE', REDELIVERABLE, 0, 999)) do

@@ -3,7 +3,7 @@
 -- Defines
 --   mark   {name}                    what the log may hold: has_message_ttl, messages with times to live of their own;
 --          schedules, scheduled ones; transacts, records of transactions. Reply: {}
---   rule   {version, end}            no message is granted any more that earlier rules than these chose; these
+--   set_rules_version {version, end}  no message is granted any more that earlier rules than these chose; these
 --          count from the end of the log on, or from the cursor if that is beyond
 --          Reply: {"from": offset}   from where they count: the first request for a version decides
 --   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
@@ -23,7 +23,7 @@ operations.mark = function(op)
   return {}
 end
 
-operations.rule = function(op)
+operations.set_rules_version = function(op)
   local from = redis.call('HGET', META, 'rules_from')
   -- A rebuilt ledger knows the version, and not from where on it counts.
   if op.version > ledger.rules or not from then

@@ -3,7 +3,7 @@
 -- KEYS  as of layout.lua, and instead of the slot the mark that was set before the following was read. If the queue
 --       has sessions, waiting messages become returned ranges: the next client that reads them places them
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
---         operations.snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
+--         operations.take_snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
 --         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
 --         "scheduled": [[offset, when], …]; "changes": [[offset, {"<name>": "<JSON text>"}, true if prepared], …]; of
 --         a subscription "rules", the version of its rules; if it detects duplicates "duplicates":

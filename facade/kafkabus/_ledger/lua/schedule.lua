@@ -6,9 +6,9 @@
 --                            Those that the cursor passed already are postponed by their claimer. Reply: {}
 --   postpone {lease, items}  messages of the lease turned out to be scheduled. Reply: {"lost": [[first, last], …]}
 --   cancel   {offsets}       they are settled, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
---   activate {limit, intent, orphan_ms, upto_ms}  transfers, as of operations.begin, begin of messages that are due at
---                            upto_ms, the time on the brokers' clock (none: on the ledger's). If duplicates are
---                            detected, records that were not scanned wait. Reply: {"begun": [offset, …]}
+--   activate {limit, intent, orphan_ms, upto_ms}  transfers, as of operations.begin_transfer, begin of messages that
+--                            are due at upto_ms, the time on the brokers' clock (none: on the ledger's). If
+--                            duplicates are detected, records that were not scanned wait. Reply: {"begun": [offset, …]}
 
 -- Offset and time of a member of the scheduled messages.
 local function split_scheduled(member)

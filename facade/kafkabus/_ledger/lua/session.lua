@@ -6,25 +6,25 @@
 -- delivered to a session's holder too often wait as returned ranges too, until a client or upkeep dead-letters them.
 --
 -- Defines
---   file   {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, rules}  the caller has seen
+--   file_messages {from, upto, runs, epoch, epoch_to, sessions, strays, lease, lock_ms, rules}  the caller has seen
 --          every record from `from` to before `upto`: sessions is [[name, "<first>[-<last>],…", how many], …], strays
 --          are runs of messages that belong elsewhere, or are scheduled, and are leased. runs is
 --          [[upto - 1, upto - 1]] if the last record is a message, else []; epochs and rules as of claim
 --          Reply: as of claim; "again" holds the strays
---   place  {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on, no
---          delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
+--   place_messages {lease, ranges, strays, apart, lock_ms}  messages of the lease wait in their sessions from now on,
+--          no delivery counted; ranges is [[first, last, name], …], ascending. The strays among them, as ranges, are
 --          leased by `apart` from now on. Reply: {"lost": [[first, last], …], "expiry": ms}  of the new lease
 --   accept {lease, lock_ms, max_deliveries, session}  locks a session; without one, the one that has waited longest for
 --          its turn. A message that goes back after `max_deliveries` deliveries does not go back to its session
 --          Reply: {} if none waits, {"held": true} if another client has it, {"session": name, "expiry": ms}
---   next   {lease, want, rules}       the next messages of the session that the lease locks
+--   grant_next {lease, want, rules}  the next messages of the session that the lease locks
 --          Reply: {"gone": true} if the lease has expired, {"unfiled": true} if nothing may be granted yet,
 --                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "stale_rules":
 --                  as of claim}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; messages granted and not settled go back, uncounted.
 --          Reply: {}
---   sessions {}                       Reply: {"names": [name, …]}  that have messages waiting or are locked
+--   list_sessions {}  Reply: {"names": [name, …]}  that have messages waiting or are locked
 
 -- Ranges, as claimable has them, as the text of a chunk.
 local function join_uncounted(ranges)
@@ -35,7 +35,7 @@ local function join_uncounted(ranges)
   return table.concat(parts, ',')
 end
 
-operations.file = function(op)
+operations.file_messages = function(op)
   expire_leases()
   local reply, strays = { again = {}, fresh = {} }, {}
   if op.from > ledger.cursor then
@@ -72,7 +72,7 @@ operations.file = function(op)
   return with_state(reply)
 end
 
-operations.place = function(op)
+operations.place_messages = function(op)
   local strays, expiry = {}, now + op.lock_ms
   local found, _, left = select_held(op.lease, op.strays, function(first, last, segment)
     strays[#strays + 1] = { first = first, last = last, count = segment.count, kind = 's', expiry = expiry, bits = '' }
@@ -114,7 +114,7 @@ operations.accept = function(op)
   return { session = name, expiry = expiry }
 end
 
-operations.next = function(op)
+operations.grant_next = function(op)
   expire_leases()
   local held = locked_by(op.lease)
   if not held then
@@ -179,7 +179,7 @@ operations.leave = function(op)
   return {}
 end
 
-operations.sessions = function()
+operations.list_sessions = function()
   local names = {}
   for _, field in ipairs(redis.call('HKEYS', SESSIONS)) do
     if string.sub(field, 1, 1) == '=' then

@@ -2,15 +2,15 @@
 -- where the last record of a session counts; versions tell which state is later.
 --
 -- Defines
---   state     {lease}           of the session that the lease locks. Reply: {"gone": true} if the lease has expired,
---             or as of stored; {} if there is none
---   set_state {lease, value}    sets it; without value, clears it. Reply: {"gone": true} or as of stored
---   stored    {session, version}  a record of this version was stored
+--   get_state {lease}  of the session that the lease locks. Reply: {"gone": true} if the lease has expired,
+--             or as of note_stored_state; {} if there is none
+--   set_state {lease, value}    sets it; without value, clears it. Reply: {"gone": true} or as of note_stored_state
+--   note_stored_state {session, version}  a record of this version was stored
 --             Reply: {}, or if a state of another version counts, that one, whose record is to be stored
 --                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
 --                    value if it is cleared, no unstored if its record is known to stand. With "lost": true
 --                    if that state is not later: Redis lost the stored one, and the session's lock with it
---   updated   {after}           sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
+--   list_updated_states {after}  sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
 
 -- A session's state: version, when it was set, whether its record stands, value ("-": cleared); nothing if it has none.
 local function state_of(name)
@@ -30,7 +30,7 @@ local function put_state(name, state)
   write('HSET', STATES, name, join_state(state.version, state.updated, state.stored and '1' or '0', state.value))
 end
 
-operations.state = function(op)
+operations.get_state = function(op)
   expire_leases()
   local held = locked_by(op.lease)
   if not held then
@@ -55,7 +55,7 @@ operations.set_state = function(op)
   return tell_state(held.name, state)
 end
 
-operations.stored = function(op)
+operations.note_stored_state = function(op)
   local state = state_of(op.session)
   if not state then
     -- Cleared meanwhile, by a record that is known to stand; or Redis lost the state, and this record must not stand
@@ -81,7 +81,7 @@ operations.stored = function(op)
   return {}
 end
 
-operations.updated = function(op)
+operations.list_updated_states = function(op)
   local names = {}
   for _, name in ipairs(redis.call('HKEYS', STATES)) do
     local state = state_of(name)

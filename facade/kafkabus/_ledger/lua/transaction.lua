@@ -1,7 +1,7 @@
 -- Settlements that are part of a transaction: prepared, and carried out or taken back once its outcome is known.
 --
 -- A message that is prepared is moving, with an intent of its own (PREPARED_FORM of layout.lua). No expiry touches it,
--- and a client that finds it late (adopt) can tell by the transaction's marker what is to become of it.
+-- and a client that finds it late (adopt_transfers) can tell by the transaction's marker what is to become of it.
 --
 -- Defines
 --   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb, change}, …], verb one of complete,
@@ -55,7 +55,7 @@ operations.prepare = function(op)
       local intent = join_prepared(item.verb, item.lease, segment.kind, segment.expiry, op.transaction)
       keep_properties(texts[index], first, last, PREPARED_MARK)
       for offset = first, last do
-        -- In this order, as begin does it.
+        -- In this order, as begin_transfer does it.
         move_until(offset, now + op.orphan_ms)
         write('HSET', MOVING, num(offset), join_move(segment.count, intent))
       end

@@ -1,19 +1,19 @@
 -- Transfers of a message into another log: an intent that any client can finish.
 --
 -- Defines
---   begin {lease, ranges, intent, orphan_ms, change}  the messages leave the lease and are moving; intent (text) says
---         where to; change as of settle.lua. Reply: {"lost": [[first, last], …]}
---   moved {offset, at, keep_ms}                the copy stands at offset `at` of the destination. The first one wins.
+--   begin_transfer {lease, ranges, intent, orphan_ms, change}  the messages leave the lease and are moving; intent
+--         (text) says where to; change as of settle.lua. Reply: {"lost": [[first, last], …]}
+--   end_transfer {offset, at, keep_ms}  the copy stands at offset `at` of the destination. The first one wins.
 --         Reply: {"winner": offset there}, or {} if the ledger knows nothing of it any more
---   adopt {limit, orphan_ms}                   transfers whose owner is late become the caller's, in the order in which
+--   adopt_transfers {limit, orphan_ms}  transfers whose owner is late become the caller's, in the order in which
 --         they began, those that began together in the log's order.
 --         Reply: {"orphans": [[offset, count, intent], …], "more": true if there may be more}; limit also counts
 --         transfers that ended and are forgotten now. The ledger notes which are late
---   refused {offset, bytes}                    the destination does not accept a copy of this size, which is tried
+--   note_refusal {offset, bytes}  the destination does not accept a copy of this size, which is tried
 --         again like that of any late transfer. Reply: {"new": true if that was not noted before}
---   retreat {offset, intent, gone}             the transfer cannot be made: if the message has this intent still, it
+--   retreat {offset, intent, gone}  the transfer cannot be made: if the message has this intent still, it
 --         waits again; with gone (true) it is done with, because the log does not have it any more. Reply: {}
---   skip  {offset}                             the record is a copy that lost: no claim grants it.
+--   skip_record {offset}  the record is a copy that lost: no claim grants it.
 --         Reply: {"skip": true}, or {"skip": false} if it was granted already (a duplicate, not a loss)
 
 -- Delivery count and intent of a transfer that is under way.
@@ -56,7 +56,7 @@ local function renote_late(offset, note)
   end
 end
 
-operations.begin = function(op)
+operations.begin_transfer = function(op)
   return take_changed(op, function(first, last, segment)
     for offset = first, last do
       -- In this order, so that a client that looks for late transfers finds all that are under way.
@@ -67,7 +67,7 @@ operations.begin = function(op)
   end)
 end
 
-operations.moved = function(op)
+operations.end_transfer = function(op)
   local offset = num(op.offset)
   local winner = redis.call('HGET', MOVED, offset)
   local _, intent = split_move(redis.call('HGET', MOVING, offset) or '')
@@ -90,7 +90,7 @@ operations.moved = function(op)
   return { winner = winner }
 end
 
-operations.adopt = function(op)
+operations.adopt_transfers = function(op)
   local orphans = {}
   local members = redis.call('ZRANGEBYSCORE', MOVES, '-inf', num(now), 'LIMIT', 0, op.limit)
   for _, member in ipairs(members) do
@@ -111,7 +111,7 @@ operations.adopt = function(op)
   return { orphans = orphans, more = #members == op.limit }
 end
 
-operations.refused = function(op)
+operations.note_refusal = function(op)
   local _, intent = split_move(redis.call('HGET', MOVING, num(op.offset)) or '')
   if not intent or is_prepared(intent) then
     return { new = false }
@@ -141,7 +141,7 @@ operations.retreat = function(op)
   return {}
 end
 
-operations.skip = function(op)
+operations.skip_record = function(op)
   if op.offset >= ledger.cursor then
     write('ZADD', SKIPPED, num(op.offset), num(op.offset))
     ledger.skipped = 1

@@ -11,7 +11,7 @@ from kafkabus._ledger.ranges import merge_offsets
 from kafkabus._ledger.snapshot import Snapshot
 
 
-class Keep(Operation):
+class TakeSnapshot(Operation):
     """Asks for the snapshot of a ledger that is to be written down.
 
     Args:
@@ -33,7 +33,7 @@ class Keep(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "snapshot", "close": True} if self._close else {"op": "snapshot"}
+        return {"op": "take_snapshot", "close": True} if self._close else {"op": "take_snapshot"}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

@@ -124,11 +124,11 @@ class Seize(Operation):
         self._arguments = with_rules(arguments, rules)
 
     @classmethod
-    def max_deliveries_exceeded(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
+    def undeliverable(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:
         """Return an operation that locks up to ``limit`` returned ranges that were delivered ``count`` times or more."""
         seize = cls(ledger, lease, [], lock_ms)
         seize._arguments = {
-            "op": "max_deliveries_exceeded",
+            "op": "seize_undeliverable",
             "lease": lease,
             "count": count,
             "lock_ms": lock_ms,

@@ -11,7 +11,7 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class PeekedRange:
     """A range of messages that are not settled.
 
     Attributes:
@@ -46,7 +46,7 @@ class Peek(Operation):
         self.start = start
         self.limit = limit
         self.cursor = 0
-        self.found: list[Found] = []
+        self.found: list[PeekedRange] = []
         self.skipped: set[int] = set()
 
     @override
@@ -58,7 +58,7 @@ class Peek(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         self.cursor = int(reply["cursor"])
         self.found = [
-            Found(int(first), int(last), kind == "d", int(count), kind == "t")
+            PeekedRange(int(first), int(last), kind == "d", int(count), kind == "t")
             for first, last, kind, count in reply["found"]
         ]
         self.skipped = set(map(int, reply["skipped"]))
@@ -119,7 +119,7 @@ class Mark(Operation):
         return {"op": "mark", "name": self.name}
 
 
-class Rule(Operation):
+class SetRulesVersion(Operation):
     """Has no message granted any more that earlier rules of a subscription than these chose.
 
     Attributes:
@@ -137,7 +137,7 @@ class Rule(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "rule", "version": self.version, "end": self._end}
+        return {"op": "set_rules_version", "version": self.version, "end": self._end}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

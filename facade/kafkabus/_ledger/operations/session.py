@@ -14,7 +14,7 @@ from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, word
 from kafkabus._ledger.ranges import Range, merge_offsets
 
 
-class Filing(Operation):
+class FileMessages(Operation):
     """Files messages that were read under their sessions; see ``lua/session.lua``.
 
     Attributes:
@@ -59,7 +59,7 @@ class Filing(Operation):
     def arguments(self) -> dict[str, Any]:
         last = self.seen.upto - 1
         arguments: dict[str, Any] = {
-            "op": "file",
+            "op": "file_messages",
             "from": self.seen.start,
             "upto": self.seen.upto,
             "runs": [(last, last)] if self.seen.runs and self.seen.runs[-1][1] == last else [],
@@ -80,7 +80,7 @@ class Filing(Operation):
         super().resolve(reply)
 
 
-class Place(Operation):
+class PlaceMessages(Operation):
     """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them anew.
 
     Attributes:
@@ -105,7 +105,7 @@ class Place(Operation):
         self.lost: list[Range] = []
         placed = sorted((*run, name) for name, offsets in sessions.items() for run in merge_offsets(offsets))
         self._arguments: dict[str, Any] = {
-            "op": "place",
+            "op": "place_messages",
             "lease": lease,
             "ranges": placed,
             "strays": strays,
@@ -168,7 +168,7 @@ class Accept(Operation):
         super().resolve(reply)
 
 
-class Next(Operation):
+class GrantNext(Operation):
     """Grants the next messages of a locked session.
 
     Attributes:
@@ -195,7 +195,7 @@ class Next(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return with_rules({"op": "next", "lease": self.lease, "want": self.want}, self.rules)
+        return with_rules({"op": "grant_next", "lease": self.lease, "want": self.want}, self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -250,7 +250,7 @@ class Leave(Operation):
         return {"op": "leave", "lease": self.lease}
 
 
-class Sessions(Operation):
+class ListSessions(Operation):
     """Asks for the names of all sessions that have messages waiting or are locked.
 
     Attributes:
@@ -265,7 +265,7 @@ class Sessions(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "sessions"}
+        return {"op": "list_sessions"}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

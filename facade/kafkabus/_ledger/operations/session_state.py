@@ -69,7 +69,7 @@ class GetState(_OfState):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "state", "lease": self.lease}
+        return {"op": "get_state", "lease": self.lease}
 
 
 class SetState(_OfState):
@@ -88,7 +88,7 @@ class SetState(_OfState):
         return arguments if self.value is None else arguments | {"value": self.value}
 
 
-class StateStored(_OfState):
+class NoteStoredState(_OfState):
     """Tells a ledger that a record of a state was stored; ``state`` is the state to be stored instead, if another one counts.
 
     Attributes:
@@ -105,7 +105,7 @@ class StateStored(_OfState):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "stored", "session": self.session, "version": self.version}
+        return {"op": "note_stored_state", "session": self.session, "version": self.version}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -113,7 +113,7 @@ class StateStored(_OfState):
         super().resolve(reply)
 
 
-class StatesUpdated(Operation):
+class ListUpdatedStates(Operation):
     """Asks which sessions' states were set after a moment.
 
     Attributes:
@@ -129,7 +129,7 @@ class StatesUpdated(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "updated", "after": self.after}
+        return {"op": "list_updated_states", "after": self.after}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from kafkabus._ledger.ranges import Range
 from kafkabus._ledger.snapshot import Change
 
 
-class Begin(Settlement):
+class BeginTransfer(Settlement):
     """Begins a transfer: the messages leave the lease with an intent that any client can finish."""
 
     __slots__ = ("intent", "orphan_ms")
@@ -28,7 +28,7 @@ class Begin(Settlement):
         orphan_ms: int,
         change: Change | None = None,
     ) -> None:
-        super().__init__(ledger, "begin", lease, ranges, change)
+        super().__init__(ledger, "begin_transfer", lease, ranges, change)
         self.intent = intent
         self.orphan_ms = orphan_ms
 
@@ -42,7 +42,7 @@ class Begin(Settlement):
         return {**super().arguments(), "intent": self.intent, "orphan_ms": self.orphan_ms}
 
 
-class Moved(Operation):
+class EndTransfer(Operation):
     """Ends a transfer: the copy stands at an offset of the destination.
 
     Attributes:
@@ -60,7 +60,7 @@ class Moved(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "moved", "offset": self.offset, "at": self.at, "keep_ms": self.keep_ms}
+        return {"op": "end_transfer", "offset": self.offset, "at": self.at, "keep_ms": self.keep_ms}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ class Orphan:
     intent: str
 
 
-class Adopt(Operation):
+class AdoptTransfers(Operation):
     """Makes transfers whose owner is late the caller's own.
 
     Attributes:
@@ -103,7 +103,7 @@ class Adopt(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "adopt", "limit": self.limit, "orphan_ms": self.orphan_ms}
+        return {"op": "adopt_transfers", "limit": self.limit, "orphan_ms": self.orphan_ms}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -112,7 +112,7 @@ class Adopt(Operation):
         super().resolve(reply)
 
 
-class Refused(Operation):
+class NoteRefusal(Operation):
     """Notes that the destination of a transfer does not accept a copy of this size.
 
     Attributes:
@@ -129,7 +129,7 @@ class Refused(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "refused", "offset": self.offset, "bytes": self.bytes}
+        return {"op": "note_refusal", "offset": self.offset, "bytes": self.bytes}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
@@ -156,7 +156,7 @@ class Retreat(Operation):
         return {"op": "retreat", "offset": self.offset, "intent": self.intent, "gone": self.gone}
 
 
-class Skip(Operation):
+class SkipRecord(Operation):
     """Keeps a record that is a losing copy from being granted.
 
     Attributes:
@@ -172,7 +172,7 @@ class Skip(Operation):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "skip", "offset": self.offset}
+        return {"op": "skip_record", "offset": self.offset}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

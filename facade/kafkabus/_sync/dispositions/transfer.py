@@ -21,7 +21,17 @@ from kafkabus._core.exceptions import MessagingEntityNotFoundError, OperationTim
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.record import Record, any_lives, as_bytes, envelope_of
 from kafkabus._core.settlement import too_much_changed
-from kafkabus._ledger.operations import Activate, Adopt, Begin, Ledger, Moved, Orphan, Refused, Retreat, Skip
+from kafkabus._ledger.operations import (
+    Activate,
+    AdoptTransfers,
+    BeginTransfer,
+    EndTransfer,
+    Ledger,
+    NoteRefusal,
+    Orphan,
+    Retreat,
+    SkipRecord,
+)
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._sync.connections import Connections
@@ -402,7 +412,7 @@ class Transfers:
     ) -> dict[str, list[Range]]:
         """Take the messages out of their leases; return the ranges that the leases did not hold any more."""
         begins = [
-            Begin(
+            BeginTransfer(
                 source.ledger,
                 lease,
                 merge_offsets(record.offset() or 0 for record in held),
@@ -485,7 +495,7 @@ class Transfers:
     def _note_refused(self, source: EntityLog, destination: EntityLog, copies: Mapping[int, OutgoingRecord]) -> None:
         """Note copies in the source's ledger that the destination does not accept; log each of them once."""
         notes = [
-            Refused(source.ledger, offset, _size(copy.headers) + record_size(copy.value, copy.key, ()) + BATCH_ROOM)
+            NoteRefusal(source.ledger, offset, _size(copy.headers) + record_size(copy.value, copy.key, ()) + BATCH_ROOM)
             for offset, copy in copies.items()
         ]
         self._connections.ledger_client.execute(*notes)
@@ -503,12 +513,12 @@ class Transfers:
 
     def end(self, source: EntityLog, destination: EntityLog, ends: dict[int, int]) -> None:
         """Have the source give the messages up, and take copies that lost out of the destination."""
-        moves = [Moved(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
+        moves = [EndTransfer(source.ledger, here, there, _ms(WINNER_KEPT)) for here, there in ends.items()]
         self._connections.ledger_client.execute(*moves)
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
             readers = self._catalog.readers_of(destination.entity)
-            skips = [Skip(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            skips = [SkipRecord(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
             self._connections.ledger_client.execute(*skips)
             for skip in skips:
                 LOGGER.info(
@@ -524,7 +534,7 @@ class Transfers:
         orphans: list[Orphan] = []
         more = True
         while more:
-            adopt = Adopt(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
+            adopt = AdoptTransfers(source.ledger, ADOPTED_AT_ONCE, _ms(ORPHAN_AGE))
             self._connections.ledger_client.execute(adopt)
             orphans += adopt.orphans
             more = adopt.more

@@ -16,7 +16,7 @@ from typing import NoReturn
 from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._kafka.topic_admin import Topic
-from kafkabus._ledger.operations import MARKS, Keep, Ledger, MarkName
+from kafkabus._ledger.operations import MARKS, Ledger, MarkName, TakeSnapshot
 from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._runtime import instruments
 from kafkabus._sync.compat import all_of
@@ -327,7 +327,7 @@ class EntityRecovery:
             known = self._catalog.current_description(entity)
             if known is None:
                 return
-            keeps = [Keep(ledger, close=True) for ledger in entity.ledgers]
+            keeps = [TakeSnapshot(ledger, close=True) for ledger in entity.ledgers]
             self._connections.ledger_client.execute(*keeps)
             self._connections.ledger_client.add_changes(keeps)
             member = INCARNATIONS[entity.path.sub_queue]

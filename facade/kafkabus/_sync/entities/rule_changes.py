@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from kafkabus._core.exceptions import ServiceBusQuotaExceededError
 from kafkabus._core.rule_properties import DEFAULT_RULE
-from kafkabus._ledger.operations import Rule
+from kafkabus._ledger.operations import SetRulesVersion
 from kafkabus._ledger.ranges import NEVER
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.catalog import EntityCatalog
@@ -90,7 +90,7 @@ class RuleChanges:
         entity, partitions = self._catalog.entity_of(description), range(description.partitions)
         version = description.rules_version + 1
         ends = self._connections.topics.stored_ends(description.topic, partitions)
-        told = [Rule(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
+        told = [SetRulesVersion(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
         self._connections.ledger_client.execute(*told)
         settled = _settled(description, tuple(one.counts_from for one in told))
         lock.check()

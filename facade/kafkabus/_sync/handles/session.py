@@ -19,7 +19,7 @@ from kafkabus._core.exceptions import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from kafkabus._ledger.operations import Extend, GetState, Sessions, SetState, StatesUpdated
+from kafkabus._ledger.operations import Extend, GetState, ListSessions, ListUpdatedStates, SetState
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import guarded
 from kafkabus._sync.context import ClientContext
@@ -275,11 +275,11 @@ def session_ids(context: ClientContext, path: EntityPath, state_updated_after: d
     reader = context.readers.sessions_of(entity)
     context.connections.notifications.note_use(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
-    asked: list[Sessions | StatesUpdated] = [StatesUpdated(ledger, after) for ledger in entity.ledgers]
+    asked: list[ListSessions | ListUpdatedStates] = [ListUpdatedStates(ledger, after) for ledger in entity.ledgers]
     try:
         if state_updated_after is None:
             reader.file_all(LIST_TIMEOUT)
-            asked += [Sessions(ledger) for ledger in entity.ledgers]
+            asked += [ListSessions(ledger) for ledger in entity.ledgers]
         context.ledger_client.execute(*asked)
     except LedgersReplacedError as error:
         context.catalog.check_moved_on(entity, error)

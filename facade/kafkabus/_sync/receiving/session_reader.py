@@ -21,7 +21,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, SessionLockLostError
 from kafkabus._core.fetch_plan import PartitionState, sweeps
 from kafkabus._core.record import Record, session_of
-from kafkabus._ledger.operations import Accept, Granted, Leave, Ledger, Next, Settlement, new_lease
+from kafkabus._ledger.operations import Accept, Granted, GrantNext, Leave, Ledger, Settlement, new_lease
 from kafkabus._ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
 from kafkabus._sync.compat import longest_wait, sleep
 from kafkabus._sync.receiving.granted_records import SWEPT_AT_ONCE
@@ -258,7 +258,7 @@ class SessionReader:
     def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
         """Ask once for the next messages."""
         entity = self.log.entity
-        following = Next(entity.ledgers[lock.partition], lock.lease, want, entity.rules_version)
+        following = GrantNext(entity.ledgers[lock.partition], lock.lease, want, entity.rules_version)
         self._connections.ledger_client.execute(following)
         if following.gone:
             lock.lost = True
@@ -275,7 +275,7 @@ class SessionReader:
             self._connections.ledger_client.enqueue(following.undo())
             raise
 
-    def _add_following(self, lock: SessionLock, following: Next, grants: list[Grant]) -> None:
+    def _add_following(self, lock: SessionLock, following: GrantNext, grants: list[Grant]) -> None:
         """Read the messages that were granted."""
         for count, ranges in groupby(following.again, key=itemgetter(2)):
             delivery = self.log.entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)

@@ -18,7 +18,16 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from kafkabus._core.exceptions import LedgerError, MessageLockLostError, ServiceBusError
 from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
-from kafkabus._ledger.operations import Keep, Ledger, LedgerFigures, LedgerState, Look, Operation, Prepare, Request
+from kafkabus._ledger.operations import (
+    Ledger,
+    LedgerFigures,
+    LedgerState,
+    Look,
+    Operation,
+    Prepare,
+    Request,
+    TakeSnapshot,
+)
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
@@ -434,7 +443,7 @@ class LedgerClient:
             )
         return found
 
-    def add_changes(self, keeps: Sequence[Keep]) -> None:
+    def add_changes(self, keeps: Sequence[TakeSnapshot]) -> None:
         """Add the changed properties to snapshots; those that were changed meanwhile are as they are now."""
         for keep in keeps:
             offsets = sorted({int(field.removeprefix("?")) for field in keep.changed})

@@ -1,0 +1,91 @@
+"""Leases, and messages that go back to the state from which they came; see ``lua/lease.lua``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafkabus.testing.ledger.layout import Kind, MemoryLedger, Message, MessageState
+from kafkabus.testing.ledger.session_index import free_session, go_home, holder
+
+
+def leased(ledger: MemoryLedger, lease: str) -> list[tuple[int, Message]]:
+    """Return the messages of a lease, in the log's order."""
+    return [(offset, message) for offset, message in ledger.messages_in(MessageState.LEASED) if message.lease == lease]
+
+
+def give_back(ledger: MemoryLedger, message: Message) -> None:
+    """Make a message available to be granted again."""
+    message.state, message.kind = MessageState.REDELIVERABLE, "n"
+    ledger.notify = True
+
+
+def set_aside(message: Message) -> None:
+    """Set a message aside, granted by offset only."""
+    message.state, message.kind = MessageState.DEFERRED, "n"
+
+
+def put_back(ledger: MemoryLedger, message: Message, count: int) -> None:
+    """Return a message of a lease to the state from which it came, delivered ``count`` times.
+
+    A session's message that was delivered too often is made available without its session, to be dead-lettered.
+    """
+    ledger.returned += count - message.count
+    message.count = count
+    held = holder(ledger, message.lease)
+    if message.kind == "d":
+        set_aside(message)
+    elif held is not None and count < held.max_deliveries:
+        go_home(ledger, held.name, message)
+    else:
+        give_back(ledger, message)
+
+
+def write_lease(ledger: MemoryLedger, lease: str, offsets: Iterable[int], *, lock_ms: int, kind: Kind = "n") -> None:
+    """Lock messages under a lease."""
+    for offset in offsets:
+        message = ledger.messages.setdefault(offset, Message(MessageState.LEASED, 0))
+        message.state, message.lease, message.kind = MessageState.LEASED, lease, kind
+        message.expiry = ledger.now + lock_ms
+
+
+def expiry_of(ledger: MemoryLedger, message: Message) -> int:
+    """Return when a message's lock expires; messages of a locked session are locked as long as the session."""
+    held = holder(ledger, message.lease)
+    return message.expiry if held is None else held.expiry
+
+
+def dissolve(ledger: MemoryLedger, lease: str, counted: int) -> None:
+    """End a lease that locks a session: its messages go back, ``counted`` deliveries added."""
+    for _, message in leased(ledger, lease):
+        put_back(ledger, message, message.count + counted)
+    held = ledger.sessions.holders.pop(lease)
+    free_session(ledger, held.name)
+
+
+def in_doubt(ledger: MemoryLedger, lease: str) -> bool:
+    """Return whether messages of a lease are part of a transaction whose outcome is unknown."""
+    return any(message.lease == lease for _, message in ledger.messages_in(MessageState.PREPARED))
+
+
+def expire_holder(ledger: MemoryLedger, lease: str, counted: int) -> None:
+    """End a lease that locks a session, and has expired or was given up: now, or once all is known of its messages."""
+    if in_doubt(ledger, lease):
+        held = ledger.sessions.holders[lease]
+        held.expiry = min(held.expiry, ledger.now)
+    else:
+        dissolve(ledger, lease, counted)
+
+
+def delivered(message: Message) -> int:
+    """Return how often a message was delivered once its lock expires."""
+    return message.count + (0 if message.kind == "s" else 1)
+
+
+def expire_leases(ledger: MemoryLedger) -> None:
+    """Return messages whose locks have expired, each delivery counted."""
+    expired = [(held.expiry, lease) for lease, held in ledger.sessions.holders.items() if held.expiry <= ledger.now]
+    for _, lease in sorted(expired):
+        expire_holder(ledger, lease, 1)
+    for _, message in ledger.messages_in(MessageState.LEASED):
+        if message.expiry <= ledger.now and holder(ledger, message.lease) is None:
+            put_back(ledger, message, delivered(message))
