@@ -26,7 +26,7 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
 
     from kafkabus_mapping.formats import LATEST
     from kafkabus_spark import session, stop, write
-    from kafkabus_spark.encoding import SINK, Rules, encoded
+    from kafkabus_spark.encoding import SINK, EntityRules, encode_messages
     from kafkabus_spark.writer import PRODUCING
 
     count = scale.count(_MESSAGES)
@@ -46,7 +46,7 @@ def spark_write(bench: Workbench, scale: Scale) -> Iterator[Result]:
                 )
                 .persist()
             )
-            made = encoded(messages, Rules(queue, PARTITIONS, False, False, 256 * 1024, LATEST))
+            made = encode_messages(messages, EntityRules(queue, PARTITIONS, False, False, 256 * 1024, LATEST))
             records = made.select(*(F.col(own).alias(name) for name, own in SINK.items())).persist()
             for frame in (messages, records):
                 frame.count()  # Spark holds it from now on.

@@ -139,19 +139,19 @@ class _ProcessMetrics:
         if failures:
             self._kafka_errors.inc(failures)
 
-    def sent(self, entity: str, count: int) -> None:
+    def on_sent(self, entity: str, count: int) -> None:
         """Note messages that were sent."""
         self._sent.labels(entity).inc(count)
 
-    def received(self, entity: str, count: int) -> None:
+    def on_received(self, entity: str, count: int) -> None:
         """Note messages that were received."""
         self._received.labels(entity).inc(count)
 
-    def settled(self, entity: str, outcome: str, count: int) -> None:
+    def on_settled(self, entity: str, outcome: str, count: int) -> None:
         """Note messages that were settled."""
         self._settled.labels(entity, outcome).inc(count)
 
-    def failed(self, entity: str, operation: str, error: BaseException) -> None:
+    def on_failure(self, entity: str, operation: str, error: BaseException) -> None:
         """Note a call that raised an error."""
         self._errors.labels(entity, operation, type(error).__name__).inc()
 

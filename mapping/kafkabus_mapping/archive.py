@@ -52,7 +52,7 @@ def write_archived(place: Place, content: Content, stamp: tuple[int, int]) -> by
         stamp: Kind and milliseconds of its timestamp.
     """
     key, value, headers = content
-    parts = [_encoded(key), _encoded(value), [(name, _encoded(one)) for name, one in headers]]
+    parts = [_encode(key), _encode(value), [(name, _encode(header)) for name, header in headers]]
     return json.dumps([place, parts, stamp], separators=(",", ":")).encode()
 
 
@@ -63,13 +63,13 @@ def read_archived(text: bytes) -> tuple[Place, Content, tuple[int, int]]:
         ValueError: The text is no copy.
     """
     (topic, partition, offset), (key, value, headers), (kind, moment) = json.loads(text)
-    content = _decoded(key), _decoded(value), [(name, _decoded(one)) for name, one in headers]
+    content = _decode(key), _decode(value), [(name, _decode(header)) for name, header in headers]
     return (topic, partition, offset), content, (kind, moment)
 
 
-def _encoded(content: bytes | None) -> str | None:
+def _encode(content: bytes | None) -> str | None:
     return None if content is None else base64.b64encode(content).decode()
 
 
-def _decoded(content: str | None) -> bytes | None:
+def _decode(content: str | None) -> bytes | None:
     return None if content is None else base64.b64decode(content)

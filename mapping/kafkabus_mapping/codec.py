@@ -127,14 +127,14 @@ def _split_off_foreign(
     properties: Mapping[str | bytes, PropertyValue], names: frozenset[str], headers: Headers
 ) -> dict[str | bytes, PropertyValue]:
     """Write the bytes that another producer wrote as headers as such; return the other properties."""
-    others: dict[str | bytes, PropertyValue] = {}
+    remaining: dict[str | bytes, PropertyValue] = {}
     for key, value in properties.items():
         name = key.decode(errors="replace") if isinstance(key, bytes) else key
         if name in names and isinstance(value, bytes):
             headers.append((name, value))
         else:
-            others[key] = value
-    return others
+            remaining[key] = value
+    return remaining
 
 
 def _utf_8(header: str, value: str) -> bytes:
@@ -197,15 +197,15 @@ def change_properties(
         PropertyRuleError: One of these has a type that messages cannot carry.
     """
     properties: dict[Any, PropertyValue] = {}
-    others: Headers = []
+    remaining: Headers = []
     for name, value in headers:
         if name == h.APPLICATION_PROPERTIES and value is not None:
             with suppress(ValueError):  # Of a plain producer; what does not parse stays a header of its own.
                 properties = {**decode_properties(value)}
                 continue
-        others.append((name, value))
+        remaining.append((name, value))
     text = encode_properties(properties | dict(changes))
-    return [*others, (h.APPLICATION_PROPERTIES, _utf_8(h.APPLICATION_PROPERTIES, text))]
+    return [*remaining, (h.APPLICATION_PROPERTIES, _utf_8(h.APPLICATION_PROPERTIES, text))]
 
 
 def join_sections(sections: Sequence[bytes]) -> tuple[bytes, str | None]:

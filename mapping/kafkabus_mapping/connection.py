@@ -165,7 +165,7 @@ def format_connection_string(parts: Mapping[str, str]) -> str:
     Args:
         parts: Values, none of them empty, by the names of their parts.
     """
-    return ";".join(f"{name}={_quoted(value)}" for name, value in parts.items())
+    return ";".join(f"{name}={_quote(value)}" for name, value in parts.items())
 
 
 def variable_of(part: str) -> str:
@@ -220,14 +220,14 @@ def kafka_options(parts: Mapping[str, str], environment: Mapping[str, str], read
         value = value_of(part, parts, {} if elsewhere and not is_secret else environment, read)
         if value is not None:
             options[option] = Secret(value) if is_secret else value
-    return options | dict(_passed_on(parts, read))
+    return options | dict(_librdkafka_options(parts, read))
 
 
-def _passed_on(parts: Mapping[str, str], read: ReadFile) -> Iterator[tuple[str, Secret]]:
+def _librdkafka_options(parts: Mapping[str, str], read: ReadFile) -> Iterator[tuple[str, Secret]]:
     """Yield the options that are parts by librdkafka's names; any of them may be a secret."""
     own = {option: part for part, option in _KAFKA_OPTIONS.items()}
     for part, value in parts.items():
-        beginning = next((one for one in (_OPTION, _OPTION_FILE) if part.startswith(one)), None)
+        beginning = next((prefix for prefix in (_OPTION, _OPTION_FILE) if part.startswith(prefix)), None)
         if beginning is None:
             continue
         option = part[len(beginning) :]
@@ -435,7 +435,7 @@ def _may_be_secret(part: str) -> bool:
     return part in _SECRET_PARTS or part.startswith(_OPTION)
 
 
-def _quoted(value: str) -> str:
+def _quote(value: str) -> str:
     if ";" not in value and not value.startswith('"') and value == value.strip():
         return value
     return '"' + value.replace('"', '""') + '"'

@@ -224,7 +224,7 @@ _SHARED = (
 """Settings that a subscription takes from its topic."""
 
 
-def shared_with(topic: TopicDescription) -> dict[str, object]:
+def shared_settings(topic: TopicDescription) -> dict[str, object]:
     """Return the current settings of a topic that its subscriptions take over."""
     shared: dict[str, object] = {name: getattr(topic, name) for name in _SHARED}
     return shared | {"topic_time_to_live": topic.default_message_time_to_live, "topic_status": topic.status}
@@ -283,8 +283,8 @@ class SubscriptionDescription(EntityDescription, frozen=True):
                 places.setdefault(repr(rule), len(places))
             return [places[repr(rule)] for rule in rules]
 
-        for one in written["rule_sets"]:
-            one["rules"] = numbers(one["rules"])
+        for rule_set in written["rule_sets"]:
+            rule_set["rules"] = numbers(rule_set["rules"])
         if written["changing"] is not None:
             written["changing"] = numbers(written["changing"])
         return {**written, _RULES: list(known.values())}
@@ -299,7 +299,7 @@ class SubscriptionDescription(EntityDescription, frozen=True):
         def rules(numbers: Iterable[int]) -> list[Any]:
             return [known[number] for number in numbers]
 
-        sets = [{**one, "rules": rules(one["rules"])} for one in given["rule_sets"]]
+        sets = [{**rule_set, "rules": rules(rule_set["rules"])} for rule_set in given["rule_sets"]]
         changing = None if given["changing"] is None else rules(given["changing"])
         found = {name: value for name, value in given.items() if name != _RULES}
         return {**found, "rule_sets": sets, "changing": changing}
@@ -317,20 +317,21 @@ class SubscriptionDescription(EntityDescription, frozen=True):
     @override
     def cut(self, partition: int, end: int) -> Self:
         sets = [
-            one.model_copy(
+            rule_set.model_copy(
                 update={
                     "offsets": tuple(
-                        min(offset, end) if where == partition else offset for where, offset in enumerate(one.offsets)
+                        min(offset, end) if where == partition else offset
+                        for where, offset in enumerate(rule_set.offsets)
                     )
                 }
             )
-            for one in self.rule_sets
+            for rule_set in self.rule_sets
         ]
         return self.model_copy(update={"rule_sets": tuple(sets)})
 
-    def under(self, topic: TopicDescription) -> Self:
+    def with_settings_of(self, topic: TopicDescription) -> Self:
         """Return the same subscription with the current settings of its topic."""
-        return self.model_copy(update=shared_with(topic))
+        return self.model_copy(update=shared_settings(topic))
 
     @property
     def rules(self) -> tuple[RuleDescription, ...]:

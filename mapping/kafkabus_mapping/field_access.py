@@ -13,7 +13,7 @@ class FieldAccess(MutableMapping[str, Any]):
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
         """Return the names of the fields."""
-        return tuple(one.name for one in fields(cls))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+        return tuple(field.name for field in fields(cls))  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
     def __getitem__(self, key: str) -> Any:
         if key not in self.field_names():

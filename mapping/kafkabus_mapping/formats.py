@@ -29,7 +29,7 @@ def unreadable(namespace: str, description: str | None) -> str | None:
         namespace: The name of the namespace.
         description: The namespace's own description, as it is stored; None if the namespace has none.
     """
-    stored = _stored(description)
+    stored = _to_stored(description)
     number, author = stored.get("format", FIRST), stored.get("format_by") or "another version"
     if number in READABLE:
         return None
@@ -48,7 +48,7 @@ def written_format(description: str | None) -> int:
     Args:
         description: The namespace's own description, as it is stored; None if the namespace has none.
     """
-    stored = _stored(description)
+    stored = _to_stored(description)
     number: int = stored.get("upgrading_from") or stored.get("format", FIRST)
     return number
 
@@ -66,6 +66,6 @@ def needs_latest(what: str, namespace: str) -> str:
     )
 
 
-def _stored(description: str | None) -> dict[str, Any]:
+def _to_stored(description: str | None) -> dict[str, Any]:
     stored: dict[str, Any] = {} if description is None else json.loads(description)
     return stored

@@ -100,7 +100,7 @@ class EntityPath:
         """Return the path that ``str`` gave as text."""
         name, dollar, _ = text.partition("/$")
         suffix = text[len(name) :].lower() if dollar else ""
-        return cls(name, next(sub_queue for sub_queue, one in _PATH_SUFFIXES.items() if one == suffix))
+        return cls(name, next(sub_queue for sub_queue, known in _PATH_SUFFIXES.items() if known == suffix))
 
     def __str__(self) -> str:
         return f"{self.name}{_PATH_SUFFIXES[self.sub_queue]}"
@@ -220,9 +220,9 @@ def parse_topic(topic: str) -> tuple[str, EntityPath] | None:
     if not dot or not rest:
         return None
     sub_queue = SubQueue.NONE
-    for one, suffix in _TOPIC_SUFFIXES.items():
+    for candidate, suffix in _TOPIC_SUFFIXES.items():
         if suffix and rest.endswith(suffix):
-            rest, sub_queue = rest[: -len(suffix)], one
+            rest, sub_queue = rest[: -len(suffix)], candidate
     name = _decode(rest)
     decoded = _decode(namespace)
     if name is None or decoded is None:

@@ -98,7 +98,7 @@ def read_changes(changes: Mapping[str, str]) -> dict[str | bytes, PropertyValue]
     Raises:
         ValueError: The texts are not such JSON.
     """
-    return {name: _decoded(_decode_value, text) for name, text in changes.items()}
+    return {name: _decode_json(_decode_value, text) for name, text in changes.items()}
 
 
 def encode_value(value: object) -> str:
@@ -118,7 +118,7 @@ def decode_value(text: str | bytes) -> Any:
     Raises:
         ValueError: The text is not in the format of ``encode_value``.
     """
-    return _decoded(_decode_tree, text)
+    return _decode_json(_decode_tree, text)
 
 
 _OF_AMQP: Mapping[type[Any], str] = {
@@ -149,9 +149,9 @@ def _encode_tree(value: object) -> object:
     if tag is not None:
         return {tag: _encode_tree(_plain(value))}
     if isinstance(value, (list, tuple)):
-        return [_encode_tree(one) for one in value]
+        return [_encode_tree(element) for element in value]
     if isinstance(value, Mapping):
-        return {"map": [[_encode_tree(key), _encode_tree(one)] for key, one in value.items()]}
+        return {"map": [[_encode_tree(key), _encode_tree(element)] for key, element in value.items()]}
     return _encode_value("value", value)
 
 
@@ -168,11 +168,11 @@ def _plain(value: Any) -> Any:
 
 def _decode_tree(value: Any) -> Any:
     if isinstance(value, list):
-        return [_decode_tree(one) for one in value]
+        return [_decode_tree(element) for element in value]
     if isinstance(value, dict) and len(value) == 1:
         ((tag, content),) = value.items()
         if tag == "map":
-            return {_decode_tree(key): _decode_tree(one) for key, one in content}
+            return {_decode_tree(key): _decode_tree(element) for key, element in content}
         if tag == "described":
             return Described(*_decode_tree(content))
         if tag in _TO_AMQP:
@@ -203,7 +203,7 @@ def decode_properties(text: str | bytes) -> dict[str, PropertyValue]:
     Raises:
         ValueError: The text is not such JSON.
     """
-    return _decoded(_decode_object, text)
+    return _decode_json(_decode_object, text)
 
 
 def _decode_object(loaded: Any) -> dict[str, PropertyValue]:
@@ -212,7 +212,7 @@ def _decode_object(loaded: Any) -> dict[str, PropertyValue]:
     return {key: _decode_value(value) for key, value in loaded.items()}
 
 
-def _decoded(decode: Callable[[Any], T], text: str | bytes) -> T:
+def _decode_json(decode: Callable[[Any], T], text: str | bytes) -> T:
     """Apply a function to the JSON of a text, which may come from any producer.
 
     Raises:

@@ -38,6 +38,6 @@ class Secret:
         return hash(self._text)
 
 
-def revealed(value: str | Secret) -> str:
+def reveal_text(value: str | Secret) -> str:
     """Return the text of a value that may be a secret."""
     return value.reveal() if isinstance(value, Secret) else value

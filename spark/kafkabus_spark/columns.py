@@ -101,7 +101,7 @@ class Choice:
     system: frozenset[str]
 
 
-def decoded(
+def decode_records(
     source: DataFrame,
     *,
     default_time_to_live: timedelta | None,
@@ -121,17 +121,17 @@ def decoded(
         wanted: The selection of messages; default all.
         also: More columns of the source, which the result has as they are.
     """
-    steps = prepared(source)
+    steps = prepare_records(source)
     if wanted is not None:
         steps = filterable(steps, wanted.system, default_time_to_live).where(F.expr(wanted.predicate))
-    return steps.select(*built(source.sparkSession, _columns, default_time_to_live, expires), *also)
+    return steps.select(*build_once(source.sparkSession, _columns, default_time_to_live, expires), *also)
 
 
-def prepared(source: DataFrame) -> DataFrame:
+def prepare_records(source: DataFrame) -> DataFrame:
     """Return a Kafka source with the additional columns that the entity's columns and filters are computed from."""
     spark = source.sparkSession
-    for step in (_seen, _looked_up, _numbers, _told_apart, _read, _clean, _names):
-        source = source.withColumns(built(spark, step))
+    for step in (_header_checks, _property_columns, _numbers, _told_apart, _read, _clean, _names):
+        source = source.withColumns(build_once(spark, step))
     return source
 
 
@@ -141,7 +141,7 @@ _MOST_BUILT: Final = 100
 _built: WeakKeyDictionary[SparkSession, dict[object, Any]] = WeakKeyDictionary()
 
 
-def built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -> T:
+def build_once(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) -> T:
     """Return the expressions that a function builds; it is called once in a session, as it calls Java thousands of times."""
     known = _built.setdefault(spark, {})
     key = build, *arguments
@@ -153,14 +153,14 @@ def built(spark: SparkSession, build: Callable[..., T], *arguments: Hashable) ->
     return found
 
 
-def _seen() -> dict[str, Column]:
+def _header_checks() -> dict[str, Column]:
     """Return the names of the headers, and whether the values of all are valid UTF-8."""
     # A comma ends a character that is cut off. A header without a value is not valid.
     valid = F.expr("is_valid_utf8(array_join(CAST(headers.value AS ARRAY<STRING>), ',', CAST(X'FF' AS STRING)))")
     return {_NAMES: F.col("headers.key"), _VALID: F.coalesce(valid, F.lit(True))}
 
 
-def _looked_up() -> dict[str, Column]:
+def _property_columns() -> dict[str, Column]:
     """Return application properties as JSON, and the texts of numbers: those of the first header of each name."""
 
     def first(header: str) -> Column:
@@ -194,14 +194,14 @@ def _read() -> dict[str, Column]:
     properties; else it has these as JSON, as a map of their values as written, and with foreign headers as readable text.
     """
     clean = F.filter("headers", lambda header: _text(header["value"]).isNotNull())
-    others = {"json": "string", "foreign": HEADERS_TYPE, **{name: "bigint" for name, *_ in _NUMBERS.values()}}
+    empty_fields = {"json": "string", "foreign": HEADERS_TYPE, **{name: "bigint" for name, *_ in _NUMBERS.values()}}
 
     def of_usual(raw: Column) -> Column:
-        nothing = (F.lit(None).cast(kind).alias(name) for name, kind in others.items())
+        nothing = (F.lit(None).cast(kind).alias(name) for name, kind in empty_fields.items())
         return F.struct(raw.alias("raw"), raw.alias("all"), *nothing)
 
     simple = F.when(F.col(_USUAL) & _is_plain(F.col(_JSON)), _simple_properties(F.col(_JSON)))
-    unusual = bind(F.transform("headers", _parsed), _of_unusual)
+    unusual = bind(F.transform("headers", _parse_header), _of_unusual)
     properties = bind(simple, lambda raw: F.when(raw.isNotNull(), of_usual(raw)).otherwise(unusual))
     return {
         _CLEAN: F.when(~F.col(_VALID), clean),
@@ -209,11 +209,11 @@ def _read() -> dict[str, Column]:
     }
 
 
-def _parsed(header: Column) -> Column:
+def _parse_header(header: Column) -> Column:
     """Return a header with its value as a text, number and properties, of which those are null that it should or cannot be."""
     name = header["key"]
 
-    def parsed(text: Column) -> Column:
+    def parse(text: Column) -> Column:
         own = F.when(name == h.APPLICATION_PROPERTIES, parsed_properties(text))
         return F.struct(
             name.alias("key"),
@@ -223,7 +223,7 @@ def _parsed(header: Column) -> Column:
             own.alias("own"),
         )
 
-    return bind(_text(header["value"]), parsed)
+    return bind(_text(header["value"]), parse)
 
 
 def _of_unusual(headers: Column) -> Column:
@@ -385,10 +385,10 @@ def _sequence_number() -> Column:
 
 def interval(milliseconds: Column) -> Column:
     """Return an interval of so many milliseconds, or the longest or shortest one if that is beyond."""
-    return _within(milliseconds, _LONGEST_INTERVAL) * F.expr("INTERVAL '0.001' SECOND")
+    return _clamp(milliseconds, _LONGEST_INTERVAL) * F.expr("INTERVAL '0.001' SECOND")
 
 
-def _within(number: Column, bound: int) -> Column:
+def _clamp(number: Column, bound: int) -> Column:
     """Limit a number by a bound on both sides; null stays null, which ``least`` and ``greatest`` would ignore."""
     return F.when(number > bound, F.lit(bound)).when(number < -bound, F.lit(-bound)).otherwise(number)
 
@@ -403,7 +403,7 @@ def _expiry(default_time_to_live: timedelta | None, expires: bool) -> Column:
 def _end_of(lives: Column) -> Column:
     """Return when a message expires, in milliseconds since 1970."""
     # Neither term reaches 2**62, so the sum cannot overflow.
-    return F.unix_millis("timestamp") + _within(lives, YEAR_TEN_THOUSAND)
+    return F.unix_millis("timestamp") + _clamp(lives, YEAR_TEN_THOUSAND)
 
 
 def _at_most(lives: Column, default_time_to_live: timedelta | None) -> Column:
@@ -460,15 +460,15 @@ def with_changes(messages: DataFrame, column: str) -> DataFrame:
     """
     changes, json_name = F.col(column), "application_properties_json"
 
-    def merged(properties: Column, others: Column) -> Column:
-        return bind(F.concat(F.map_entries(properties), F.map_entries(others)), _last_of_each)
+    def merge(properties: Column, changed: Column) -> Column:
+        return bind(F.concat(F.map_entries(properties), F.map_entries(changed)), _last_of_each)
 
     texts = bind(parsed_properties(_object_of(changes)), _own_properties)
     # A header that does not parse stays one of the headers.
     before = F.coalesce(bind(F.col(json_name), _values_as_written), F.create_map().cast("map<string,string>"))
     changed = {
-        "application_properties": merged(F.col("application_properties"), texts),
-        json_name: _object_of(merged(before, changes)),
+        "application_properties": merge(F.col("application_properties"), texts),
+        json_name: _object_of(merge(before, changes)),
     }
     whole = {name: F.when(changes.isNotNull(), new).otherwise(F.col(name)) for name, new in changed.items()}
     return messages.withColumns(whole).drop(column)
@@ -480,18 +480,20 @@ def _values_as_written(text: Column) -> Column:
 
     def value(_: Column, raw: Column, kind: Column) -> Column:
         is_text = F.coalesce(F.schema_of_variant(kind) == "STRING", F.lit(False))
-        return F.when(is_text, _quoted(raw)).otherwise(F.coalesce(raw, F.lit("null")))
+        return F.when(is_text, _quote(raw)).otherwise(F.coalesce(raw, F.lit("null")))
 
     return F.map_zip_with(raw, kinds, value)
 
 
 def _object_of(values: Column) -> Column:
     """Return the JSON object with these values, which are JSON texts, by name."""
-    members = F.transform(F.map_entries(values), lambda one: F.concat(_quoted(one["key"]), F.lit(":"), one["value"]))
+    members = F.transform(
+        F.map_entries(values), lambda entry: F.concat(_quote(entry["key"]), F.lit(":"), entry["value"])
+    )
     return F.concat(F.lit("{"), F.array_join(members, ","), F.lit("}"))
 
 
-def _quoted(text: Column) -> Column:
+def _quote(text: Column) -> Column:
     """Return a text as JSON."""
     listed = F.to_json(F.array(text))
     return F.substring(listed, F.lit(2), F.length(listed) - 2)
@@ -512,12 +514,12 @@ def _all_properties(own: Column, foreign: Column) -> Column:
         lambda header: F.struct(header["key"], F.coalesce(header["text"], base64(header["value"])).alias("value")),
     )
 
-    def merged(texts: Column) -> Column:
+    def merge(texts: Column) -> Column:
         names = F.map_keys(texts)
         simple = (F.size(foreign) == 0) & (F.size(F.array_distinct(names)) == F.size(names))
         return F.when(simple, texts).otherwise(bind(F.concat(shown, F.map_entries(texts)), _last_of_each))
 
-    return bind(F.coalesce(_own_properties(own), _no_properties()), merged)
+    return bind(F.coalesce(_own_properties(own), _no_properties()), merge)
 
 
 def _no_properties() -> Column:
@@ -552,7 +554,7 @@ def filterable(steps: DataFrame, names: Iterable[str], default_time_to_live: tim
     """Return the columns of a message's properties that filters use; see the module ``predicate``.
 
     Args:
-        steps: The Kafka source as ``prepared`` returns it.
+        steps: The Kafka source as ``prepare_records`` returns it.
         names: Names of the system properties that the filters use.
         default_time_to_live: The entity's default time to live; None means for ever.
     """

@@ -46,7 +46,7 @@ def check_format(spark: SparkSession, location: SparkLocation) -> None:
     if time.monotonic() - _checked.get(place, float("-inf")) < FORMAT_AGE:
         return
     # The topics of a namespace without entities may be a plain producer's.
-    stored = _stored(spark, location, _NAMESPACE)
+    stored = _load_stored(spark, location, _NAMESPACE)
     if stored is not None:
         reason = unreadable(location.namespace, stored.get(_NAMESPACE))
         if reason is not None:
@@ -66,13 +66,13 @@ def described_subscription(spark: SparkSession, location: SparkLocation, name: s
         EntityNotFoundError: There is no such subscription.
         NamespaceUnreachableError: Kafka does not answer.
     """
-    found = described(spark, location, name)[0]
+    found = read_descriptions(spark, location, name)[0]
     if isinstance(found, SubscriptionDescription):
         return found
-    raise _missing(location, name)
+    raise _not_found_error(location, name)
 
 
-def described(
+def read_descriptions(
     spark: SparkSession, location: SparkLocation, name: str
 ) -> tuple[QueueDescription | TopicDescription | SubscriptionDescription, NamespaceDescription]:
     """Return the descriptions of an entity and of its namespace.
@@ -87,16 +87,16 @@ def described(
         NamespaceUnreachableError: Kafka does not answer.
     """
     key = name.lower()
-    stored = _stored(spark, location, key, _NAMESPACE)
+    stored = _load_stored(spark, location, key, _NAMESPACE)
     if stored is None or key not in stored:
-        raise _missing(location, name)
+        raise _not_found_error(location, name)
     found = read_description(stored[key])
     if _NAMESPACE in stored:
         return found, NamespaceDescription.model_validate_json(stored[_NAMESPACE])
     return found, NamespaceDescription(created_at=found.created_at, updated_at=found.created_at)
 
 
-def _missing(location: SparkLocation, name: str) -> EntityNotFoundError:
+def _not_found_error(location: SparkLocation, name: str) -> EntityNotFoundError:
     kind = "queue or topic" if split_subscription(name) is None else "subscription"
     create = "create_queue" if split_subscription(name) is None else "create_subscription"
     return EntityNotFoundError(
@@ -105,7 +105,7 @@ def _missing(location: SparkLocation, name: str) -> EntityNotFoundError:
     )
 
 
-def _stored(spark: SparkSession, location: SparkLocation, *keys: str) -> dict[str, str] | None:
+def _load_stored(spark: SparkSession, location: SparkLocation, *keys: str) -> dict[str, str] | None:
     """Return the descriptions that are stored under keys, without those that do not exist; None if the namespace is new.
 
     To read them takes a job of Spark's, which is saved if none was written since.

@@ -32,7 +32,7 @@ from kafkabus_spark.columns import (
     YEAR_TEN_THOUSAND,
     base64,
     bind,
-    built,
+    build_once,
     is_tagged,
     last_value,
     parsed_object,
@@ -84,7 +84,7 @@ _TIMES: Final = (T.TimestampType, T.TimestampNTZType)
 
 
 @dataclass(frozen=True)
-class Rules:
+class EntityRules:
     """The rules of an entity for its messages.
 
     Attributes:
@@ -183,7 +183,7 @@ def has_decimals(schema: T.StructType) -> bool:
     return any(isinstance(value, T.DecimalType) for value in values)
 
 
-def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
+def encode_messages(messages: DataFrame, rules: EntityRules) -> DataFrame:
     """Return messages with additional columns: those of Spark's Kafka sink (``SINK``), ``PROBLEM``, ``DOUBT`` and ``NAME``.
 
     ``DOUBT`` takes less time than ``PROBLEM``, for which Spark makes the JSON of the application properties.
@@ -195,13 +195,15 @@ def encoded(messages: DataFrame, rules: Rules) -> DataFrame:
         rules: The entity's rules for them.
     """
     types = tuple((field.name.lower(), field.dataType) for field in messages.schema.fields)
-    own, records = built(messages.sparkSession, _expressions, types, rules)
+    own, records = build_once(messages.sparkSession, _expressions, types, rules)
     steps = messages.withColumns(own)
     message_id = F.coalesce(F.nullif(_own(MESSAGE_ID), F.lit("")), _new_id(name for name in own if name != _ID))
     return steps.withColumn(_ID, message_id).withColumns(records)
 
 
-def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple[dict[str, Column], dict[str, Column]]:
+def _expressions(
+    types: Sequence[tuple[str, T.DataType]], rules: EntityRules
+) -> tuple[dict[str, Column], dict[str, Column]]:
     """Return the columns of the values of a message's parts, and those that are made of these."""
     kinds = dict(types)
     own = {name: column for name, column in _values(kinds, rules).items() if column is not None}
@@ -221,7 +223,7 @@ def _expressions(types: Sequence[tuple[str, T.DataType]], rules: Rules) -> tuple
     if _are_texts(kinds):
         longest = _size(own, octets | {h.APPLICATION_PROPERTIES: _longest_properties(kinds[PROPERTIES])})
     doubts.append(longest > rules.max_message_bytes)
-    problems.append((size > rules.max_message_bytes, _said("it has ", size.cast("bigint"), _too_large(rules))))
+    problems.append((size > rules.max_message_bytes, _problem_text("it has ", size.cast("bigint"), _too_large(rules))))
     return {f"{_OWN}{name}": column for name, column in own.items()}, {
         SINK["key"]: key,
         SINK["value"]: _own(BODY),
@@ -241,7 +243,7 @@ _HEADERS: Final = {field: header for field, header in h.TEXT_FIELDS if field in 
 """The values that have headers, and these, in their order."""
 
 
-def _values(types: Mapping[str, T.DataType], rules: Rules) -> dict[str, Column | None]:
+def _values(types: Mapping[str, T.DataType], rules: EntityRules) -> dict[str, Column | None]:
     """Return the values of a message's parts as its record holds them; None if the frame has no column for one."""
     return {
         BODY: F.col(BODY).cast("binary"),
@@ -259,7 +261,7 @@ def _own(name: str) -> Column:
     return F.col(f"{_OWN}{name}")
 
 
-def _new_id(others: Iterable[str]) -> Column:
+def _new_id(columns: Iterable[str]) -> Column:
     """Return an id for a message that has none, or an empty one: two messages with an empty id would be duplicates.
 
     A task that Spark repeats may get its rows in another order. An id that followed from a row's place alone, as ``uuid()``
@@ -267,14 +269,14 @@ def _new_id(others: Iterable[str]) -> Column:
     part of the generated code, which Spark would compile anew for each call.
 
     Args:
-        others: The columns of the message's other values.
+        columns: The columns of the message's other values.
     """
     place = F.monotonically_increasing_id().cast("string")
-    digest = F.sha2(F.concat_ws("-", F.lit(uuid.uuid4().hex), place, F.xxhash64(*others).cast("string")), 256)
+    digest = F.sha2(F.concat_ws("-", F.lit(uuid.uuid4().hex), place, F.xxhash64(*columns).cast("string")), 256)
     return F.left(digest, F.lit(_ID_DIGITS))
 
 
-def _effective_key(own: Mapping[str, Column], rules: Rules) -> Column:
+def _effective_key(own: Mapping[str, Column], rules: EntityRules) -> Column:
     names = [SESSION_ID, PARTITION_KEY, *([MESSAGE_ID] if rules.detects_duplicates else [])]
     return F.coalesce(*(_own(name) for name in names if name in own), F.lit(None).cast("string")).cast("binary")
 
@@ -361,7 +363,7 @@ def _properties_as_read() -> Column:
         def member(entry: Column) -> Column:
             raw, typed = (F.try_element_at(read[name], entry["key"]) for name in ("raw", "typed"))
             same = typed.isNotNull() & readable(raw, is_tagged(typed)).eqNullSafe(entry["value"])
-            return F.when(same, F.to_json(typed)).otherwise(_quoted(entry["value"]))
+            return F.when(same, F.to_json(typed)).otherwise(_quote(entry["value"]))
 
         return _members(F.map_entries(PROPERTIES), member)
 
@@ -372,7 +374,7 @@ def _members(entries: Column, encode: Callable[[Column], Column]) -> Column:
     """Return a JSON object of entries, whose values a function encodes; null for none."""
 
     def member(entry: Column) -> Column:
-        return F.concat(_quoted(entry["key"]), F.lit(":"), F.coalesce(encode(entry), F.lit("null")))
+        return F.concat(_quote(entry["key"]), F.lit(":"), F.coalesce(encode(entry), F.lit("null")))
 
     return _object(F.array_join(F.transform(entries, member), ","))
 
@@ -381,7 +383,7 @@ def _object(members: Column) -> Column:
     return F.when(members != "", F.concat(F.lit("{"), members, F.lit("}")))
 
 
-def _quoted(text: Column) -> Column:
+def _quote(text: Column) -> Column:
     """Return a text as JSON has it; null as ``null``."""
     # Quotes keep the brackets that belong to the text.
     return F.btrim(F.to_json(F.array(text)), F.lit("[]"))
@@ -392,29 +394,29 @@ def _json(value: Column, kind: T.DataType) -> Column:  # noqa: PLR0911 - a case 
     text = value.cast("string")
     match kind:
         case T.StringType():
-            return F.when(value.isNotNull(), _quoted(value))
+            return F.when(value.isNotNull(), _quote(value))
         case T.BinaryType():
-            return _tagged("bytes", _in_quotes(base64(value)))
+            return _tag("bytes", _in_quotes(base64(value)))
         case T.LongType():
             exact = value.between(-EXACT_IN_JSON, EXACT_IN_JSON)
-            return F.when(exact, text).otherwise(_tagged("int", _in_quotes(text)))
+            return F.when(exact, text).otherwise(_tag("int", _in_quotes(text)))
         case T.FloatType() | T.DoubleType():
             # Python writes them so; it compares NaN as larger than any number.
             said = F.when(F.isnan(value), F.lit("nan")).when(value > 0, F.lit("inf")).otherwise(F.lit("-inf"))
-            return F.when(F.abs(value) < float("inf"), text).when(value.isNotNull(), _tagged("float", _in_quotes(said)))
+            return F.when(F.abs(value) < float("inf"), text).when(value.isNotNull(), _tag("float", _in_quotes(said)))
         case T.TimestampType() | T.TimestampNTZType():
-            return _tagged("datetime", _in_quotes(_isoformat(_since_1970(value, kind))))
+            return _tag("datetime", _in_quotes(_isoformat(_since_1970(value, kind))))
         case T.DayTimeIntervalType():
-            return _tagged("timedelta", microseconds(value).cast("string"))
+            return _tag("timedelta", microseconds(value).cast("string"))
         case T.DecimalType():
-            return _tagged("decimal", _in_quotes(text))
+            return _tag("decimal", _in_quotes(text))
         case T.VariantType():
             return F.to_json(value)
         case _:
             return text
 
 
-def _tagged(tag: str, content: Column) -> Column:
+def _tag(tag: str, content: Column) -> Column:
     return F.concat(F.lit(f'{{"{tag}":'), content, F.lit("}"))
 
 
@@ -435,7 +437,9 @@ def _isoformat(microseconds: Column) -> Column:
     return F.concat(day, F.lit("T"), clock, fraction, F.lit("+00:00"))
 
 
-def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules: Rules) -> list[tuple[Column, Column]]:
+def _problems(
+    own: Mapping[str, Column], types: Mapping[str, T.DataType], rules: EntityRules
+) -> list[tuple[Column, Column]]:
     """Return the rules whose conditions both columns share: these conditions, and the value and the remedy."""
     found: list[tuple[Column, Column]] = []
     for name in (name for name in TEXTS if name in types):
@@ -443,13 +447,15 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
         found.append((~F.is_valid_utf8(text), F.lit(f"{name} is no text: its bytes are not UTF-8")))
         if name in _IDENTIFIERS:
             length = F.length(text)
-            said = _said(f"{name} has ", length, f" characters: the longest is {MAX_IDENTIFIER}; shorten or hash it")
+            said = _problem_text(
+                f"{name} has ", length, f" characters: the longest is {MAX_IDENTIFIER}; shorten or hash it"
+            )
             # To count characters takes longer.
             found.append(((F.octet_length(text) > MAX_IDENTIFIER) & (length > MAX_IDENTIFIER), said))
     found += _problems_of_amqp(types)
     if {SESSION_ID, PARTITION_KEY} <= types.keys():
         session, key = F.col(SESSION_ID), F.col(PARTITION_KEY)
-        said = _said(PARTITION_KEY + " '", key, "' differs from session_id '", session, "': ", _ALIKE)
+        said = _problem_text(PARTITION_KEY + " '", key, "' differs from session_id '", session, "': ", _ALIKE)
         found.append((session != key, said))
     if rules.requires_session:
         missing = F.col(SESSION_ID).isNull()
@@ -458,7 +464,9 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
         found += _problems_of_body_types()
     if TIME_TO_LIVE in own:
         lives = _own(TIME_TO_LIVE)
-        said = _said(f"{TIME_TO_LIVE} is ", lives, " ms: give a positive duration, or none for the entity's default")
+        said = _problem_text(
+            f"{TIME_TO_LIVE} is ", lives, " ms: give a positive duration, or none for the entity's default"
+        )
         found += [
             (lives < 0, said),
             (lives > LONGEST_DELTA, F.lit(f"{TIME_TO_LIVE} is longer than Python's timedelta.max")),
@@ -468,7 +476,7 @@ def _problems(own: Mapping[str, Column], types: Mapping[str, T.DataType], rules:
         found.append((outside, F.lit(f"{SCHEDULED} is not in the years 1 to 9999")))
     if _may_be_malformed(types):
         wrong = _own(PROPERTIES).isNotNull() & parsed_properties(_own(PROPERTIES)).isNull()
-        said = _said("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
+        said = _problem_text("application properties ", F.left(_own(PROPERTIES), F.lit(_SHOWN)), ": ", _NOT_PROPERTIES)
         found.append((wrong, said))
     return found
 
@@ -478,11 +486,13 @@ def _problems_of_amqp(types: Mapping[str, T.DataType]) -> list[tuple[Column, Col
     found: list[tuple[Column, Column]] = []
     if CONTENT_TYPE in types:
         content_type = F.col(CONTENT_TYPE)
-        said = _said(CONTENT_TYPE + " is '", content_type, "': ", _ASCII_ONLY)
+        said = _problem_text(CONTENT_TYPE + " is '", content_type, "': ", _ASCII_ONLY)
         found.append((F.length(content_type) != F.octet_length(content_type), said))
     if PROPERTIES in types and _may_have_durations(types[PROPERTIES]):
         longest = _longest_duration(types[PROPERTIES])
-        said = _said(f"{PROPERTIES} has a duration of ", longest, f" us: the longest of AMQP has {LONGEST_TIMESPAN}")
+        said = _problem_text(
+            f"{PROPERTIES} has a duration of ", longest, f" us: the longest of AMQP has {LONGEST_TIMESPAN}"
+        )
         found.append((longest > LONGEST_TIMESPAN, said))
     return found
 
@@ -511,7 +521,7 @@ def _texts_of_properties(kind: T.DataType) -> list[Column]:
     return [F.concat_ws(",", F.map_keys(PROPERTIES), *values)]
 
 
-def _too_large(rules: Rules) -> str:
+def _too_large(rules: EntityRules) -> str:
     return f" bytes, properties included: {rules.name!r} takes messages of {rules.max_message_bytes}; make it smaller"
 
 
@@ -520,7 +530,7 @@ _ALIKE: Final = "a session's messages share one partition; set both alike, or le
 _NOT_PROPERTIES: Final = "this is no JSON object of texts, numbers, booleans, nulls and tagged values"
 
 
-def _said(*parts: Column | str) -> Column:
+def _problem_text(*parts: Column | str) -> Column:
     return F.concat(*(F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts))
 
 
@@ -529,8 +539,14 @@ def _problems_of_body_types() -> list[tuple[Column, Column]]:
     unknown = kind.isNotNull() & ~kind.isin("sequence", "value")
     broken = kind.isNotNull() & (body.isNull() | F.try_parse_json(body).isNull())
     return [
-        (unknown, _said("body_type '", kind, "': choose 'sequence' or 'value' for JSON bodies, or none for bytes")),
-        (broken, _said("body_type '", kind, "' and a body that is not JSON: leave body_type unset, or write JSON")),
+        (
+            unknown,
+            _problem_text("body_type '", kind, "': choose 'sequence' or 'value' for JSON bodies, or none for bytes"),
+        ),
+        (
+            broken,
+            _problem_text("body_type '", kind, "' and a body that is not JSON: leave body_type unset, or write JSON"),
+        ),
     ]
 
 

@@ -53,7 +53,7 @@ class Hadoop:
         """Return the names of files and folders in a folder, and their sizes; nothing if there is no such folder."""
         if not self.exists(name):
             return {}
-        return {one.getPath().getName(): int(one.getLen()) for one in self._system.listStatus(self.path(name))}
+        return {status.getPath().getName(): int(status.getLen()) for status in self._system.listStatus(self.path(name))}
 
     def names(self, name: str) -> list[str]:
         """Return the names of files and folders in a folder, in order."""

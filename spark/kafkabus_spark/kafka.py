@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from kafkabus_mapping.codec import to_milliseconds
 from kafkabus_mapping.connection import KafkaLocation, parse_kafka_location
 from kafkabus_mapping.names import EntityPath, topic_name
-from kafkabus_mapping.secret import revealed
+from kafkabus_mapping.secret import reveal_text
 from kafkabus_spark.errors import ConnectorMissingError, EntityNotFoundError, NamespaceUnreachableError
 from kafkabus_spark.session import connector_package
 
@@ -70,7 +70,7 @@ def location_of(
     reserved = [name for name in own if name in _RESERVED]
     if reserved:
         raise ValueError(f"kafka_options: {reserved[0]!r} is not the caller's choice; {_RESERVED[reserved[0]]}")
-    return SparkLocation(**{one.name: getattr(found, one.name) for one in fields(found)}, java_options=own)
+    return SparkLocation(**{part.name: getattr(found, part.name) for part in fields(found)}, java_options=own)
 
 
 _RESERVED: Final = {
@@ -105,7 +105,7 @@ def java_options(location: SparkLocation) -> dict[str, str]:
         ValueError: The SASL mechanism is OAUTHBEARER, and its options in Java are missing; or a file of a certificate cannot
             be read.
     """
-    given = {option: revealed(value) for option, value in location.kafka_options.items()}
+    given = {option: reveal_text(value) for option, value in location.kafka_options.items()}
     mechanism = given.get("sasl.mechanism", "PLAIN")
     if mechanism == "OAUTHBEARER" and "sasl.jaas.config" not in location.java_options:
         raise ValueError(
@@ -231,7 +231,7 @@ def version_of(spark: SparkSession, location: SparkLocation, topic: str) -> Vers
     """
 
     def look(asked: _Asked) -> Version:
-        (end,) = _listed(asked, lambda spec: spec.latest())
+        (end,) = _list_offsets(asked, lambda spec: spec.latest())
         return Version(asked.topic_id, end)
 
     return _ask(spark, location, topic, look, connect=Version(uuid.uuid4().hex, 0))
@@ -259,9 +259,9 @@ def log_places(spark: SparkSession, location: SparkLocation, topic: str, moment:
     """
 
     def look(asked: _Asked) -> list[LogPlaces]:
-        starts = _listed(asked, lambda spec: spec.earliest())
-        young = _listed(asked, lambda spec: spec.forTimestamp(to_milliseconds(moment)))
-        ends = _listed(asked, lambda spec: spec.latest())
+        starts = _list_offsets(asked, lambda spec: spec.earliest())
+        young = _list_offsets(asked, lambda spec: spec.forTimestamp(to_milliseconds(moment)))
+        ends = _list_offsets(asked, lambda spec: spec.latest())
         return [
             LogPlaces(start, end if offset == _NO_RECORD else offset, end)
             for start, offset, end in zip(starts, young, ends, strict=True)
@@ -289,7 +289,7 @@ class _Asked(NamedTuple):
         return str(self.described.topicId().toString())
 
 
-def _listed(asked: _Asked, specify: Callable[[Any], Any]) -> list[int]:
+def _list_offsets(asked: _Asked, specify: Callable[[Any], Any]) -> list[int]:
     """Return an offset of each partition of a topic."""
     jvm, admin, described = asked
     places = [
@@ -405,9 +405,9 @@ def _jaas(mechanism: str, user: str, password: str) -> str:
     module = (
         f"{package}.scram.ScramLoginModule" if mechanism.startswith("SCRAM") else f"{package}.plain.PlainLoginModule"
     )
-    return f"{module} required username={_quoted(user)} password={_quoted(password)};"
+    return f"{module} required username={_quote(user)} password={_quote(password)};"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'

@@ -67,11 +67,11 @@ def position(
     if offsets is None:
         return {}
     if isinstance(offsets, str):
-        return {f"{side}Offsets": _checked(side, offsets, topic)}
-    return at(side, topic, _each(side, offsets, partitions))
+        return {f"{side}Offsets": _check_position(side, offsets, topic)}
+    return options_at(side, topic, _each(side, offsets, partitions))
 
 
-def _checked(side: Side, text: str, topic: str) -> str:
+def _check_position(side: Side, text: str, topic: str) -> str:
     """Return a text that Spark's Kafka source takes."""
     if text in _WORDS:
         return text
@@ -112,7 +112,7 @@ def _each(side: Side, offsets: Mapping[int, int], partitions: int) -> list[int]:
     return [offsets.get(number, _NUMBERS[side]) for number in range(partitions)]
 
 
-def at(side: Side, topic: str, offsets: Sequence[int]) -> dict[str, str]:
+def options_at(side: Side, topic: str, offsets: Sequence[int]) -> dict[str, str]:
     """Return the options for one side of a range of the log, by the offset of each partition."""
     return {f"{side}Offsets": json.dumps({topic: {str(number): offset for number, offset in enumerate(offsets)}})}
 
@@ -133,8 +133,11 @@ def offsets_of(side: Side, options: Mapping[str, str], topic: str, places: Seque
     """
     if f"{side}Timestamp" in options:
         return [place.young for place in places]
-    given = _given(side, options, topic, len(places))
-    return [{_BEGINNING: place.start, _END: place.end}.get(one, one) for one, place in zip(given, places, strict=True)]
+    given = _read_offsets(side, options, topic, len(places))
+    return [
+        {_BEGINNING: place.start, _END: place.end}.get(offset, offset)
+        for offset, place in zip(given, places, strict=True)
+    ]
 
 
 def is_within(options: Mapping[str, str], topic: str, partitions: int) -> Column:
@@ -148,11 +151,13 @@ def _edge(side: Side, options: Mapping[str, str], topic: str, partitions: int) -
     moment = options.get(f"{side}Timestamp")
     if moment is not None:
         return F.col("timestamp") >= F.timestamp_millis(F.lit(int(moment)))
-    given = _given(side, options, topic, partitions)
-    return F.col("offset") >= of_partition([F.lit({_BEGINNING: 0, _END: _BEYOND}.get(one, one)) for one in given])
+    given = _read_offsets(side, options, topic, partitions)
+    return F.col("offset") >= of_partition(
+        [F.lit({_BEGINNING: 0, _END: _BEYOND}.get(offset, offset)) for offset in given]
+    )
 
 
-def _given(side: Side, options: Mapping[str, str], topic: str, partitions: int) -> list[int]:
+def _read_offsets(side: Side, options: Mapping[str, str], topic: str, partitions: int) -> list[int]:
     text = options.get(f"{side}Offsets")
     if text is None or text in _WORDS:
         return [_NUMBERS[side] if text is None else _WORDS[text]] * partitions

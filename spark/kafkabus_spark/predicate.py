@@ -49,7 +49,7 @@ from kafkabus_mapping.filters.nodes import (
 from kafkabus_mapping.filters.parse import INT64, INTEGERS, LONGEST, LONGEST_TEXT
 
 FALSE, TRUE, UNKNOWN, ERROR = 0, 1, 2, 3
-"""Codes of a condition's result. Among codes that decide nothing the largest counts; ``_joined`` relies on this."""
+"""Codes of a condition's result. Among codes that decide nothing the largest counts; ``_join`` relies on this."""
 
 NULL, INTEGER, REAL, TEXT, BOOLEAN, UUID, TIME, DURATION, BYTES, OTHER, BROKEN, DECIMAL = range(12)
 """Kinds of values. ``BROKEN`` is a value that could not be evaluated, ``OTHER`` an integer of more than 64 bits."""
@@ -87,7 +87,7 @@ def system_column(name: str) -> str:
     return f"_system_{name}"
 
 
-def typed(kind: int, *, number: str = "NULL", scale: str = "0", real: str = "NULL", text: str = "NULL") -> str:
+def sql_value(kind: int, *, number: str = "NULL", scale: str = "0", real: str = "NULL", text: str = "NULL") -> str:
     """Return SQL for a value of a kind."""
     return (
         f"named_struct('kind', {kind}, 'number', CAST({number} AS DECIMAL(38,0)), 'scale', CAST({scale} AS INT), "
@@ -95,7 +95,7 @@ def typed(kind: int, *, number: str = "NULL", scale: str = "0", real: str = "NUL
     )
 
 
-def quoted(text: str) -> str:
+def quote_text(text: str) -> str:
     """Return SQL for a text, which may contain any characters."""
     return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
@@ -122,10 +122,10 @@ def equals(value: str, wanted: Value) -> str:
     """
     compiler = _Compiler({})
 
-    def same(one: str, other: str) -> str:
-        bytes_too = f"{one}.kind = {BYTES} AND {other}.kind = {BYTES} AND {one}.text = {other}.text"
+    def same(left: str, right: str) -> str:
+        bytes_too = f"{left}.kind = {BYTES} AND {right}.kind = {BYTES} AND {left}.text = {right}.text"
         kinds = [_kind_of(wanted)]
-        return f"(({_compared('=', one, other, kinds=kinds)}) = {TRUE} OR ({bytes_too}))"
+        return f"(({_compare('=', left, right, kinds=kinds)}) = {TRUE} OR ({bytes_too}))"
 
     return compiler.let_each([_present(value), _constant(wanted)], same)
 
@@ -146,8 +146,8 @@ def system_properties(node: object) -> Iterator[str]:
     elif isinstance(node, Lookup):
         yield from SYSTEM_PROPERTIES.values()
     if isinstance(node, tuple):
-        for one in node:
-            yield from system_properties(one)
+        for part in node:
+            yield from system_properties(part)
     elif is_dataclass(node):
         for field in fields(node):
             yield from system_properties(getattr(node, field.name))
@@ -161,9 +161,9 @@ def system_value(kind: int, column: str) -> str:
         column: The name of its column, which holds times and durations in milliseconds.
     """
     if kind == TEXT:
-        return f"if({column} IS NULL, NULL, {typed(kind, text=column)})"
+        return f"if({column} IS NULL, NULL, {sql_value(kind, text=column)})"
     number = f"CAST({column} AS DECIMAL(20,0)) * 1000" if kind in _ORDERED else column
-    return f"if({column} IS NULL, NULL, {typed(kind, number=number)})"
+    return f"if({column} IS NULL, NULL, {sql_value(kind, number=number)})"
 
 
 def user_properties(raw: str, kinds: str, foreign: str) -> str:
@@ -178,12 +178,17 @@ def user_properties(raw: str, kinds: str, foreign: str) -> str:
     """
     entry = f"array<struct<key:string,value:{VALUE}>>"
     # Spark 4.0 breaks base64 into lines.
-    octets = typed(BYTES, text=r"translate(base64(h.value), '\r\n', '')")
+    octets = sql_value(BYTES, text=r"translate(base64(h.value), '\r\n', '')")
     text = "try_validate_utf8(CAST(h.value AS STRING))"
-    octets = f"CASE WHEN h.value IS NULL THEN {typed(NULL)} WHEN {text} IS NULL THEN {octets} ELSE {typed(TEXT, text=text)} END"
-    others = f"transform({foreign}, h -> named_struct('key', h.key, 'value', {octets}))"
+    octets = (
+        f"CASE WHEN h.value IS NULL THEN {sql_value(NULL)} WHEN {text} IS NULL THEN {octets} "
+        f"ELSE {sql_value(TEXT, text=text)} END"
+    )
+    foreign_entries = f"transform({foreign}, h -> named_struct('key', h.key, 'value', {octets}))"
     own = f"map_entries(map_zip_with({raw}, {kinds}, (k, json, kind) -> {_read_property()}))"
-    entries = " || ".join(f"coalesce(CAST({one} AS {entry}), CAST(array() AS {entry}))" for one in (others, own))
+    entries = " || ".join(
+        f"coalesce(CAST({source} AS {entry}), CAST(array() AS {entry}))" for source in (foreign_entries, own)
+    )
     last = "element_at(filter(entries, one -> one.key = name), -1).value"
     by_name = (
         "transform(array_distinct(transform(entries, one -> one.key)), "
@@ -193,14 +198,14 @@ def user_properties(raw: str, kinds: str, foreign: str) -> str:
 
 
 def _read_property() -> str:
-    boolean = typed(BOOLEAN, number="CAST(json = 'true' AS INT)")
+    boolean = sql_value(BOOLEAN, number="CAST(json = 'true' AS INT)")
     tagged = "get(transform(array(from_json(json, 'map<string,string>')), tagged -> {}), 0)"
     return (
-        f"CASE WHEN json IS NULL THEN {typed(NULL)} WHEN kind = 'STRING' THEN {typed(TEXT, text='json')} "
+        f"CASE WHEN json IS NULL THEN {sql_value(NULL)} WHEN kind = 'STRING' THEN {sql_value(TEXT, text='json')} "
         f"WHEN kind = 'BOOLEAN' THEN {boolean} "
         f"WHEN startswith(kind, 'OBJECT') THEN {tagged.format(_read_tagged())} "
         f"WHEN json RLIKE '^-?[0-9]+$' THEN {_read_integer('json')} "
-        f"ELSE {typed(REAL, real='TRY_CAST(json AS DOUBLE)')} END"
+        f"ELSE {sql_value(REAL, real='TRY_CAST(json AS DOUBLE)')} END"
     )
 
 
@@ -208,17 +213,17 @@ def _read_tagged() -> str:
     content = "map_values(tagged)[0]"
     return (
         f"CASE map_keys(tagged)[0] WHEN 'int' THEN {_read_integer(content)} "
-        f"WHEN 'float' THEN {typed(REAL, real=f'TRY_CAST({content} AS DOUBLE)')} "
-        f"WHEN 'bytes' THEN {typed(BYTES, text=content)} WHEN 'uuid' THEN {typed(UUID, text=f'lower({content})')} "
-        f"WHEN 'datetime' THEN {typed(TIME, number=f'unix_micros(TRY_CAST({content} AS TIMESTAMP))')} "
+        f"WHEN 'float' THEN {sql_value(REAL, real=f'TRY_CAST({content} AS DOUBLE)')} "
+        f"WHEN 'bytes' THEN {sql_value(BYTES, text=content)} WHEN 'uuid' THEN {sql_value(UUID, text=f'lower({content})')} "
+        f"WHEN 'datetime' THEN {sql_value(TIME, number=f'unix_micros(TRY_CAST({content} AS TIMESTAMP))')} "
         f"WHEN 'decimal' THEN {_read_decimal(content)} "
-        f"ELSE {typed(DURATION, number=f'TRY_CAST({content} AS DECIMAL(38,0))')} END"
+        f"ELSE {sql_value(DURATION, number=f'TRY_CAST({content} AS DECIMAL(38,0))')} END"
     )
 
 
 def _read_integer(text: str) -> str:
     number = f"TRY_CAST({text} AS DECIMAL(38,0))"
-    return f"if(coalesce({_within_range(number, INTEGERS)}, FALSE), {typed(INTEGER, number=number)}, {typed(OTHER)})"
+    return f"if(coalesce({_within_range(number, INTEGERS)}, FALSE), {sql_value(INTEGER, number=number)}, {sql_value(OTHER)})"
 
 
 def _within_range(number: str, numbers: range) -> str:
@@ -238,7 +243,7 @@ def _places(text: str) -> str:
 
 def _read_decimal(text: str) -> str:
     digits = _digits(text)
-    return f"if({digits} IS NULL, {typed(OTHER)}, {typed(DECIMAL, number=digits, scale=_places(text))})"
+    return f"if({digits} IS NULL, {sql_value(OTHER)}, {sql_value(DECIMAL, number=digits, scale=_places(text))})"
 
 
 class _Compiler:
@@ -269,22 +274,22 @@ class _Compiler:
         match node:
             case Comparison():
                 kinds = self._kind(node.left), self._kind(node.right)
-                return self._of([node.left, node.right], partial(_compared, node.operator, kinds=kinds))
+                return self._let_operands([node.left, node.right], partial(_compare, node.operator, kinds=kinds))
             case Every():
-                return self._joined([self.condition(one) for one in node.operands], FALSE)
+                return self._join([self.condition(operand) for operand in node.operands], FALSE)
             case Some():
-                return self._joined([self.condition(one) for one in node.operands], TRUE)
+                return self._join([self.condition(operand) for operand in node.operands], TRUE)
             case Not():
-                return self.let(self.condition(node.operand), _negated)
+                return self.let(self.condition(node.operand), _negate)
             case In():
-                return self._of([node.left], partial(self._within, node.options))
+                return self._let_operands([node.left], partial(self._is_in, node.options))
             case Like():
                 escape = [] if node.escape is None else [node.escape]
-                return self._of([node.left, node.pattern, *escape], _like)
+                return self._let_operands([node.left, node.pattern, *escape], _like)
             case IsNull():
-                return self._of([node.of], _is_null)
+                return self._let_operands([node.of], _is_null)
             case Exists():
-                return self._existing(node.of)
+                return self._test_existence(node.of)
 
     def expression(self, node: Expression) -> str:  # noqa: PLR0911 - a case each
         match node:
@@ -295,14 +300,14 @@ class _Compiler:
             case Property():
                 return _present(self._property(node))
             case Lookup():
-                return self._looked_up(node, typed(NULL), _present)
+                return self._look_up(node, sql_value(NULL), _present)
             case NewId():
                 # A constant is enough, since no other UUID equals a new one.
-                return typed(UUID, text=quoted(f"newid {uuid.uuid4()}"))
+                return sql_value(UUID, text=quote_text(f"newid {uuid.uuid4()}"))
             case Sign():
-                return self._of([node.operand], partial(_signed, node.negative))
+                return self._let_operands([node.operand], partial(_apply_sign, node.negative))
             case Arithmetic():
-                return self._of([node.left, node.right], partial(_computed, node.operator))
+                return self._let_operands([node.left, node.right], partial(_compute, node.operator))
 
     def _kind(self, node: Expression) -> int | None:
         """Return the kind of an expression's value; None if it depends on the message."""
@@ -314,31 +319,33 @@ class _Compiler:
             case _:
                 return None
 
-    def _of(self, nodes: Sequence[Expression], body: Callable[..., str]) -> str:
+    def _let_operands(self, nodes: Sequence[Expression], body: Callable[..., str]) -> str:
         return self.let_each([self.expression(node) for node in nodes], body)
 
-    def _joined(self, codes: Sequence[str], until: int) -> str:
+    def _join(self, codes: Sequence[str], until: int) -> str:
         """Join conditions by OR, or by AND: the first one that decides or is an error counts, else the largest code."""
 
-        def first(several: str) -> str:
-            return f"coalesce(get(filter({several}, c -> c IN ({until}, {ERROR})), 0), array_max({several}))"
+        def first(codes_array: str) -> str:
+            return f"coalesce(get(filter({codes_array}, c -> c IN ({until}, {ERROR})), 0), array_max({codes_array}))"
 
         return self.let(f"array({', '.join(codes)})", first)
 
-    def _within(self, options: Sequence[Expression], left: str) -> str:
-        equal = [self._of([option], partial(_compared, "=", left, kinds=[self._kind(option)])) for option in options]
-        return _unless_undecided([left], self._joined(equal, TRUE))
+    def _is_in(self, options: Sequence[Expression], left: str) -> str:
+        equal = [
+            self._let_operands([option], partial(_compare, "=", left, kinds=[self._kind(option)])) for option in options
+        ]
+        return _unless_undecided([left], self._join(equal, TRUE))
 
     def _property(self, named: Property) -> str:
         """Return SQL for the value of a property, or null if it is missing."""
-        return system_column(named.name) if named.system else application_property(quoted(named.name))
+        return system_column(named.name) if named.system else application_property(quote_text(named.name))
 
-    def _existing(self, of: Property | Lookup) -> str:
+    def _test_existence(self, of: Property | Lookup) -> str:
         if isinstance(of, Property):
             return f"CAST({self._property(of)} IS NOT NULL AS INT)"
-        return self._looked_up(of, str(UNKNOWN), lambda value: self.let(value, _exists))
+        return self._look_up(of, str(UNKNOWN), lambda value: self.let(value, _exists))
 
-    def _looked_up(self, node: Lookup, absent: str, body: Callable[[str], str]) -> str:
+    def _look_up(self, node: Lookup, absent: str, body: Callable[[str], str]) -> str:
         """Return the SQL that ``body`` builds from the property that ``property(name)`` refers to.
 
         Args:
@@ -349,15 +356,15 @@ class _Compiler:
 
         def look_up(name: str) -> str:
             return (
-                f"CASE WHEN {name}.kind = {NULL} THEN {absent} WHEN {name}.kind <> {TEXT} THEN {body(typed(BROKEN))} "
-                f"ELSE {self.let(f'lower({name}.text)', found)} END"
+                f"CASE WHEN {name}.kind = {NULL} THEN {absent} WHEN {name}.kind <> {TEXT} THEN {body(sql_value(BROKEN))} "
+                f"ELSE {self.let(f'lower({name}.text)', read_named)} END"
             )
 
-        def found(lower: str) -> str:
+        def read_named(lower: str) -> str:
             known = " ".join(f"WHEN 'sys.{key}' THEN {system_column(name)}" for key, name in SYSTEM_PROPERTIES.items())
             return body(
                 f"CASE WHEN startswith({lower}, 'user.') THEN {application_property(f'substring({lower}, 6)')} "
-                f"WHEN startswith({lower}, 'sys.') THEN CASE {lower} {known} ELSE {typed(BROKEN)} END "
+                f"WHEN startswith({lower}, 'sys.') THEN CASE {lower} {known} ELSE {sql_value(BROKEN)} END "
                 f"ELSE {application_property(lower)} END"
             )
 
@@ -366,16 +373,16 @@ class _Compiler:
 
 def _integer(value: str) -> str:
     """Return SQL for an integer; null, which stands for a result of more than 64 bits, becomes ``BROKEN``."""
-    return f"if({value} IS NULL, {typed(BROKEN)}, {typed(INTEGER, number=value)})"
+    return f"if({value} IS NULL, {sql_value(BROKEN)}, {sql_value(INTEGER, number=value)})"
 
 
 def _whole(number: str) -> str:
     return f"TRY_CAST({number}.number AS BIGINT)"
 
 
-def _signed(negative: bool, operand: str) -> str:
+def _apply_sign(negative: bool, operand: str) -> str:
     if not negative:
-        return f"CASE WHEN {operand}.kind IN ({INTEGER}, {REAL}, {DECIMAL}, {NULL}) THEN {operand} ELSE {typed(BROKEN)} END"
+        return f"CASE WHEN {operand}.kind IN ({INTEGER}, {REAL}, {DECIMAL}, {NULL}) THEN {operand} ELSE {sql_value(BROKEN)} END"
     opposite = f"(CAST(0 AS DECIMAL(38,0)) - {operand}.number)"
     number = (
         f"if({_within_range(f'{operand}.number', INT64)}, CAST(try_subtract(0L, {_whole(operand)}) AS DECIMAL(38,0)), "
@@ -383,13 +390,13 @@ def _signed(negative: bool, operand: str) -> str:
     )
     return (
         f"CASE {operand}.kind WHEN {INTEGER} THEN {_integer(number)} "
-        f"WHEN {REAL} THEN {typed(REAL, real=f'-{operand}.real')} "
-        f"WHEN {DECIMAL} THEN {typed(DECIMAL, number=opposite, scale=f'{operand}.scale')} "
-        f"WHEN {NULL} THEN {typed(NULL)} ELSE {typed(BROKEN)} END"
+        f"WHEN {REAL} THEN {sql_value(REAL, real=f'-{operand}.real')} "
+        f"WHEN {DECIMAL} THEN {sql_value(DECIMAL, number=opposite, scale=f'{operand}.scale')} "
+        f"WHEN {NULL} THEN {sql_value(NULL)} ELSE {sql_value(BROKEN)} END"
     )
 
 
-def _computed(sign: str, left: str, right: str) -> str:
+def _compute(sign: str, left: str, right: str) -> str:
     reals = _COMPUTE[sign][1]
     times = f"{left}.kind = {TIME} AND {right}.kind = {TIME}" if sign == "-" else "FALSE"
     texts = (
@@ -399,14 +406,14 @@ def _computed(sign: str, left: str, right: str) -> str:
         else "FALSE"
     )
     return (
-        f"CASE WHEN {_any_is(BROKEN, [left, right])} THEN {typed(BROKEN)} "
-        f"WHEN {_any_is(NULL, [left, right])} THEN {typed(NULL)} "
+        f"CASE WHEN {_any_is(BROKEN, [left, right])} THEN {sql_value(BROKEN)} "
+        f"WHEN {_any_is(NULL, [left, right])} THEN {sql_value(NULL)} "
         f"WHEN {_are_integers(left, right)} THEN {_integer(_computed_integers(sign, left, right))} "
-        f"WHEN {_are_numbers(left, right)} THEN {typed(REAL, real=reals(_real(left), _real(right)))} "
+        f"WHEN {_are_numbers(left, right)} THEN {sql_value(REAL, real=reals(_real(left), _real(right)))} "
         f"WHEN {_are_decimals(left, right)} THEN {_computed_decimals(sign, left, right)} "
-        f"WHEN {times} THEN {typed(DURATION, number=f'{left}.number - {right}.number')} "
-        f"WHEN {texts} THEN {typed(TEXT, text=f'{left}.text || {right}.text')} "
-        f"ELSE {typed(BROKEN)} END"
+        f"WHEN {times} THEN {sql_value(DURATION, number=f'{left}.number - {right}.number')} "
+        f"WHEN {texts} THEN {sql_value(TEXT, text=f'{left}.text || {right}.text')} "
+        f"ELSE {sql_value(BROKEN)} END"
     )
 
 
@@ -436,7 +443,7 @@ def _pair(left: str, right: str, body: str) -> str:
     return _let("p", f"transform(array({left}, {right}), v -> {decimal})", body)
 
 
-def _raised(digits: str, places: str) -> str:
+def _append_zeros(digits: str, places: str) -> str:
     """Return SQL for a decimal's digits with so many more zeros; null if they are too many."""
     return f"try_multiply({digits}, TRY_CAST(rpad('1', least({places}, {WIDEST}) + 1, '0') AS DECIMAL(38,0)))"
 
@@ -446,7 +453,7 @@ def _compared_decimals(sign: str, left: str, right: str) -> str:
 
     If digits do not suffice to write the one that has fewer behind the point like the other, it is the larger one.
     """
-    first, second = _raised("p[0].n", "p[1].s - p[0].s"), _raised("p[1].n", "p[0].s - p[1].s")
+    first, second = _append_zeros("p[0].n", "p[1].s - p[0].s"), _append_zeros("p[1].n", "p[0].s - p[1].s")
     order = (
         "CASE WHEN sign(p[0].n) <> sign(p[1].n) OR p[0].n = 0 THEN sign(p[0].n) - sign(p[1].n) "
         f"WHEN p[0].s < p[1].s THEN coalesce(sign({first} - p[1].n), sign(p[0].n)) "
@@ -464,7 +471,7 @@ def _computed_decimals(sign: str, left: str, right: str) -> str:
     else:
         scale = "greatest(p[0].s, p[1].s)"
         # Zero stays zero, however far the other one is.
-        first, second = (f"if({d} = 0, {d}, {_raised(d, f'{scale} - {d[:-1]}s')})" for d in ("p[0].n", "p[1].n"))
+        first, second = (f"if({d} = 0, {d}, {_append_zeros(d, f'{scale} - {d[:-1]}s')})" for d in ("p[0].n", "p[1].n"))
         digits = {
             "+": f"try_add({first}, {second})",
             "-": f"try_subtract({first}, {second})",
@@ -476,49 +483,49 @@ def _computed_decimals(sign: str, left: str, right: str) -> str:
 def _finite(left: str, right: str, result: str) -> str:
     """Return SQL for a result of numbers that are finite."""
     odd = " OR ".join(f"isnan({value}.real) OR abs({value}.real) = double('inf')" for value in (left, right))
-    return f"if(coalesce({odd}, FALSE), {typed(BROKEN)}, {result})"
+    return f"if(coalesce({odd}, FALSE), {sql_value(BROKEN)}, {result})"
 
 
 def _quotient() -> str:
     """Return SQL for the quotient of ``p[0]`` and ``p[1]``, with as few digits behind the point as it can be exact with."""
     dividend = "abs(p[0].n)"
-    exact = f"{_raised(dividend, 'k')} % abs(p[1].n) = 0"
+    exact = f"{_append_zeros(dividend, 'k')} % abs(p[1].n) = 0"
     places = f"get(filter(sequence(0, {WIDEST} - length(CAST({dividend} AS STRING))), k -> {exact}), 0)"
-    digits = f"sign(p[0].n) * sign(p[1].n) * try_divide({_raised(dividend, 'q')}, abs(p[1].n))"
+    digits = f"sign(p[0].n) * sign(p[1].n) * try_divide({_append_zeros(dividend, 'q')}, abs(p[1].n))"
     body = _decimal(f"TRY_CAST({digits} AS DECIMAL(38,0))", "p[0].s + q - p[1].s", MOST_QUOTIENT_DIGITS)
-    return f"if(p[1].n = 0, {typed(BROKEN)}, {_let('q', places, body)})"
+    return f"if(p[1].n = 0, {sql_value(BROKEN)}, {_let('q', places, body)})"
 
 
 def _decimal(number: str, scale: str, digits: int) -> str:
     """Return SQL for a decimal; ``BROKEN`` if it has more digits."""
     limit = f"CAST('{10**digits}' AS DECIMAL(38,0))"
-    made = typed(DECIMAL, number="n", scale=scale)
-    return _let("n", number, f"if(n IS NULL OR abs(n) >= {limit}, {typed(BROKEN)}, {made})")
+    made = sql_value(DECIMAL, number="n", scale=scale)
+    return _let("n", number, f"if(n IS NULL OR abs(n) >= {limit}, {sql_value(BROKEN)}, {made})")
 
 
 def _constant(value: Value) -> str:  # noqa: C901, PLR0911 - a case each
     match value:
         case None:
-            return typed(NULL)
+            return sql_value(NULL)
         case bool():
-            return typed(BOOLEAN, number=str(int(value)))
+            return sql_value(BOOLEAN, number=str(int(value)))
         case int():
-            return typed(INTEGER, number=f"'{value}'") if value in INTEGERS else typed(OTHER)
+            return sql_value(INTEGER, number=f"'{value}'") if value in INTEGERS else sql_value(OTHER)
         case float():
-            return typed(REAL, real=f"'{value!r}'")
+            return sql_value(REAL, real=f"'{value!r}'")
         case str():
-            return typed(TEXT, text=quoted(value))
+            return sql_value(TEXT, text=quote_text(value))
         case uuid.UUID():
-            return typed(UUID, text=quoted(str(value)))
+            return sql_value(UUID, text=quote_text(str(value)))
         case datetime():
-            return typed(TIME, number=f"'{(value - EPOCH) // _MICROSECOND}'")
+            return sql_value(TIME, number=f"'{(value - EPOCH) // _MICROSECOND}'")
         case timedelta():
-            return typed(DURATION, number=f"'{value // _MICROSECOND}'")
+            return sql_value(DURATION, number=f"'{value // _MICROSECOND}'")
         case bytes():
-            return typed(BYTES, text=quoted(base64.b64encode(value).decode()))
+            return sql_value(BYTES, text=quote_text(base64.b64encode(value).decode()))
         case Decimal():
             number, scale = parts_of(value)
-            return typed(DECIMAL, number=f"'{number}'", scale=str(scale))
+            return sql_value(DECIMAL, number=f"'{number}'", scale=str(scale))
 
 
 def _kind_of(value: Value) -> int:
@@ -527,7 +534,7 @@ def _kind_of(value: Value) -> int:
 
 
 def _present(value: str) -> str:
-    return f"coalesce({value}, {typed(NULL)})"
+    return f"coalesce({value}, {sql_value(NULL)})"
 
 
 def _real(number: str) -> str:
@@ -535,7 +542,7 @@ def _real(number: str) -> str:
 
 
 def _any_is(kind: int, operands: Sequence[str]) -> str:
-    return " OR ".join(f"{one}.kind = {kind}" for one in operands)
+    return " OR ".join(f"{operand}.kind = {kind}" for operand in operands)
 
 
 def _are_integers(left: str, right: str) -> str:
@@ -552,7 +559,7 @@ def _are_decimals(left: str, right: str) -> str:
     return f"{left}.kind IN {numbers} AND {right}.kind IN {numbers}"
 
 
-def _listed(kinds: Sequence[int]) -> str:
+def _list_kinds(kinds: Sequence[int]) -> str:
     return ", ".join(map(str, kinds))
 
 
@@ -572,11 +579,11 @@ def _exists(value: str) -> str:
     return f"CASE WHEN {value} IS NULL THEN {FALSE} WHEN {value}.kind = {BROKEN} THEN {ERROR} ELSE {TRUE} END"
 
 
-def _negated(code: str) -> str:
+def _negate(code: str) -> str:
     return f"if({code} <= {TRUE}, {TRUE} - {code}, {code})"
 
 
-def _compared(sign: str, left: str, right: str, *, kinds: Collection[int | None] = ()) -> str:
+def _compare(sign: str, left: str, right: str, *, kinds: Collection[int | None] = ()) -> str:
     """Return SQL for the code of a comparison.
 
     Args:
@@ -596,9 +603,9 @@ def _compared(sign: str, left: str, right: str, *, kinds: Collection[int | None]
             f"WHEN {_are_numbers(left, right)} THEN {reals}",
             f"WHEN {_are_decimals(left, right)} THEN {_compared_decimals(sign, left, right)}",
         ]
-    branches.append(f"WHEN {left}.kind <> {right}.kind OR {left}.kind NOT IN ({_listed(comparable)}) THEN NULL")
+    branches.append(f"WHEN {left}.kind <> {right}.kind OR {left}.kind NOT IN ({_list_kinds(comparable)}) THEN NULL")
     if not known or not known.isdisjoint(_TEXTUAL):
-        branches.append(f"WHEN {left}.kind IN ({_listed(_TEXTUAL)}) THEN {left}.text {sign} {right}.text")
+        branches.append(f"WHEN {left}.kind IN ({_list_kinds(_TEXTUAL)}) THEN {left}.text {sign} {right}.text")
     said = f"CASE {' '.join(branches)} ELSE {left}.number {sign} {right}.number END"
     return _unless_undecided([left, right], f"coalesce(CAST({said} AS INT), {ERROR})")
 
@@ -637,7 +644,7 @@ _WIDE: Final[Mapping[str, str]] = {
 
 def _like(text: str, pattern: str, escape: str | None = None) -> str:
     operands = [text, pattern] if escape is None else [text, pattern, escape]
-    suit = [f"{one}.kind = {TEXT}" for one in operands] + [f"length({pattern}.text) <= {LONGEST}"]
+    suit = [f"{operand}.kind = {TEXT}" for operand in operands] + [f"length({pattern}.text) <= {LONGEST}"]
     suit += [] if escape is None else [f"length({escape}.text) = 1"]
     expression = _regular_expression(f"{pattern}.text", "NULL" if escape is None else f"{escape}.text")
     said = f"if({' AND '.join(suit)}, {text}.text RLIKE {expression}, NULL)"

@@ -16,8 +16,8 @@ from kafkabus_mapping.names import (
     subscription_name,
     topic_name,
 )
-from kafkabus_spark.columns import Choice, decoded, with_changes
-from kafkabus_spark.descriptions import check_format, described, described_subscription
+from kafkabus_spark.columns import Choice, decode_records, with_changes
+from kafkabus_spark.descriptions import check_format, described_subscription, read_descriptions
 from kafkabus_spark.kafka import (
     FETCHING,
     KAFKA_SCHEMA,
@@ -143,10 +143,10 @@ def read(
         ConnectorMissingError: The session has no Kafka connector.
         SparkError: ``state`` is given, and the session is one of Spark Connect.
     """
-    selection = None if state is None else Selection.of(state)
+    selection = None if state is None else Selection.parse(state)
     location = location_of(connection, environment, kafka_options)
     path = entity_path(location, entity, sub_queue, subscription)
-    log = _Log.of(spark, location, path, default_time_to_live)
+    log = _Log.open(spark, location, path, default_time_to_live)
     options = {
         **log.options(fail_on_data_loss=fail_on_data_loss),
         **log.position("starting", starting_offsets, starting_timestamp, starting_sequence_numbers),
@@ -155,13 +155,13 @@ def read(
     if min_partitions is not None:
         options["minPartitions"] = str(min_partitions)
     if selection is not None:
-        description = log.subscription or described(spark, location, path.name)[0]
+        description = log.subscription or read_descriptions(spark, location, path.name)[0]
         selected = select(spark, location, path, description, selection, options if log.is_there else None)
         if CHANGES not in selected.columns:
-            return log.decoded(selected, *COLUMNS)
+            return log.decode(selected, *COLUMNS)
         # A subscription's rules are not evaluated again.
-        return with_changes(log.decoded(selected, *COLUMNS, CHANGES), CHANGES)
-    return log.decoded(load_records(spark, options) if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
+        return with_changes(log.decode(selected, *COLUMNS, CHANGES), CHANGES)
+    return log.decode(load_records(spark, options) if log.is_there else spark.createDataFrame([], KAFKA_SCHEMA))
 
 
 def read_stream(
@@ -214,7 +214,7 @@ def read_stream(
             see ``read``.
     """
     location = location_of(connection, environment, kafka_options)
-    log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live)
+    log = _Log.open(spark, location, entity_path(location, entity, sub_queue, subscription), default_time_to_live)
     options = {
         # For a stream, Spark's own default is the end of the log.
         "startingOffsets": EARLIEST,
@@ -228,7 +228,7 @@ def read_stream(
         options["subscribePattern"] = re.escape(options.pop("subscribe"))
     if max_messages_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = str(max_messages_per_trigger)
-    return log.decoded(spark.readStream.format("kafka").options(**options).load())
+    return log.decode(spark.readStream.format("kafka").options(**options).load())
 
 
 def partition_count(
@@ -288,7 +288,7 @@ class _Log:
     wanted: Choice | None = None
 
     @classmethod
-    def of(
+    def open(
         cls, spark: SparkSession, location: SparkLocation, path: EntityPath, default_time_to_live: timedelta | None
     ) -> _Log:
         """Return the log of an entity.
@@ -303,7 +303,7 @@ class _Log:
         if path.log == path:
             return cls(location, path, *look_up(spark, location, path), default_time_to_live)
         found = described_subscription(spark, location, path.name)
-        lives = [one for one in (found.default_message_time_to_live, found.topic_time_to_live) if one < FOREVER]
+        lives = [life for life in (found.default_message_time_to_live, found.topic_time_to_live) if life < FOREVER]
         if default_time_to_live is not None:
             lives.append(default_time_to_live)
         wanted = choice(found)
@@ -330,9 +330,9 @@ class _Log:
         topic = topic_name(self.location.namespace, self.path)
         return position(side, topic, self.partitions, offsets, timestamp, sequence_numbers)
 
-    def decoded(self, source: DataFrame, *also: str) -> DataFrame:
+    def decode(self, source: DataFrame, *also: str) -> DataFrame:
         """Return the entity's columns over records of the log, and more columns of these."""
-        return decoded(
+        return decode_records(
             source,
             default_time_to_live=self.default_time_to_live,
             expires=not self.path.is_dead_letter,

@@ -91,7 +91,8 @@ def partition_report(
             (held > total / F.col(_ROWS) * hot_over).alias("hot"),
             "keys",
             F.coalesce(
-                F.transform("top", lambda one: one["key"]), F.array().cast("array<struct<key:string,messages:bigint>>")
+                F.transform("top", lambda entry: entry["key"]),
+                F.array().cast("array<struct<key:string,messages:bigint>>"),
             ).alias("top_keys"),
         )
         .orderBy("partition_id")
@@ -254,7 +255,7 @@ def _beside_total(rows: DataFrame, column: str) -> DataFrame:
 
     A window over all rows does the same, but Spark warns of it in each task, because frames may be larger than reports are.
     """
-    one = rows.agg(
+    totals = rows.agg(
         F.collect_list(F.struct(*rows.columns)).alias("rows"), F.sum(column).alias(_TOTAL), F.count("*").alias(_ROWS)
     )
-    return one.select(F.inline("rows"), _TOTAL, _ROWS)
+    return totals.select(F.inline("rows"), _TOTAL, _ROWS)

@@ -15,7 +15,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from typing_extensions import override
 
 from kafkabus_mapping.names import EntityPath, SubQueue, topic_name
-from kafkabus_spark.descriptions import described
+from kafkabus_spark.descriptions import read_descriptions
 from kafkabus_spark.hadoop import Hadoop
 from kafkabus_spark.kafka import SparkLocation, location_of, log_places, topic_id
 from kafkabus_spark.reader import entity_path
@@ -85,7 +85,7 @@ def check_retention(
         SparkError: See ``read``.
     """
     location = location_of(connection, environment, kafka_options)
-    log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription))
+    log = _Log.open(spark, location, entity_path(location, entity, sub_queue, subscription))
     check_topic(Hadoop(spark, checkpoint_location), log.topic, log.topic_id)
     return log.look(spark, _stored_offsets(spark, checkpoint_location, log.topic))
 
@@ -112,7 +112,7 @@ class RetentionListener(StreamingQueryListener):
     ) -> None:
         location = location_of(connection, environment, kafka_options)
         self._spark = spark
-        self._log = _Log.of(spark, location, entity_path(location, entity, sub_queue, subscription))
+        self._log = _Log.open(spark, location, entity_path(location, entity, sub_queue, subscription))
         self._checked_at: dict[str, float] = {}
         self._is_recreated = False
 
@@ -161,8 +161,8 @@ class _Log:
     retention: timedelta
 
     @classmethod
-    def of(cls, spark: SparkSession, location: SparkLocation, path: EntityPath) -> _Log:
-        retention = described(spark, location, path.name)[0].settled_retention
+    def open(cls, spark: SparkSession, location: SparkLocation, path: EntityPath) -> _Log:
+        retention = read_descriptions(spark, location, path.name)[0].settled_retention
         topic = topic_name(location.namespace, path.log)
         return cls(location, path, topic, topic_id(spark, location, topic), retention)
 
@@ -181,7 +181,7 @@ class _Log:
             for partition, place in enumerate(places)
             if (following := offsets.get(partition)) is not None
         ]
-        lost, endangered = sum(one.lost for one in found), sum(one.endangered for one in found)
+        lost, endangered = sum(gap.lost for gap in found), sum(gap.endangered for gap in found)
         if lost:
             LOGGER.warning(
                 "messages_lost entity=%s count=%d: they were deleted before the stream read them", self.path, lost
@@ -206,7 +206,7 @@ def _stored_offsets(spark: SparkSession, folder: str, topic: str) -> dict[int, i
     try:
         path = jvm.org.apache.hadoop.fs.Path(f"{folder}/commits")
         files = path.getFileSystem(context.hadoopConfiguration()).listStatus(path)
-        done = [int(name) for name in (one.getPath().getName() for one in files) if name.isdigit()]
+        done = [int(name) for name in (status.getPath().getName() for status in files) if name.isdigit()]
     except Py4JJavaError:
         done = []
     if not done:

@@ -32,7 +32,7 @@ from kafkabus_spark.kafka import (
     log_places,
     topic_id,
 )
-from kafkabus_spark.positions import at, is_within, moment_of, of_partition, offsets_of
+from kafkabus_spark.positions import is_within, moment_of, of_partition, offsets_of, options_at
 
 SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
 """The columns that tell the state of a message; see ``read``."""
@@ -57,7 +57,7 @@ class Selection(str, Enum):
     ALL = "all"
 
     @classmethod
-    def of(cls, state: Selection | str) -> Selection:
+    def parse(cls, state: Selection | str) -> Selection:
         """Return the selection of a name.
 
         Raises:
@@ -67,7 +67,7 @@ class Selection(str, Enum):
             return cls(state)
         except ValueError:
             raise ValueError(
-                f"state {state!r}: choose from {[one.value for one in cls]}, or None to read all without their states"
+                f"state {state!r}: choose from {[choice.value for choice in cls]}, or None to read all without their states"
             ) from None
 
 
@@ -137,8 +137,8 @@ def select(
     begins, ends = offsets_of("starting", options, topic, places), offsets_of("ending", options, topic, at_end)
     ends = list(map(max, begins, ends))
     unsettled = list(map(min, map(max, begins, _first_unsettled(states, places)), ends))
-    loaded = _loaded(spark, options, topic, (begins, unsettled, ends), selection)
-    archived = _archived(spark, location, holder_id_of(path, description, own_id))
+    loaded = _load_parts(spark, options, topic, (begins, unsettled, ends), selection)
+    archived = _load_archived(spark, location, holder_id_of(path, description, own_id))
     if archived is not None:
         deleted = F.col("offset") < of_partition([F.lit(place.start) for place in places])
         loaded.append(archived.where(deleted & is_within(options, topic, len(places))))
@@ -146,7 +146,7 @@ def select(
     return found if selection is Selection.ALL else found.where(F.col(SETTLED) == F.lit(selection is Selection.SETTLED))
 
 
-def _loaded(
+def _load_parts(
     spark: SparkSession,
     options: Mapping[str, str],
     topic: str,
@@ -170,9 +170,11 @@ def _loaded(
         parts.append((begins, unsettled, may_miss))
     elif selection is Selection.SETTLED:
         parts = [(begins, ends, may_miss)]
-    others = {name: value for name, value in options.items() if not name.startswith(("starting", "ending"))}
+    independent = {name: value for name, value in options.items() if not name.startswith(("starting", "ending"))}
     return [
-        load_records(spark, others | rule | at("starting", topic, first) | at("ending", topic, upto))
+        load_records(
+            spark, independent | rule | options_at("starting", topic, first) | options_at("ending", topic, upto)
+        )
         for first, upto, rule in parts
     ]
 
@@ -288,7 +290,7 @@ def _checkpoints(
     }
 
 
-def _archived(spark: SparkSession, location: SparkLocation, holder_id: str) -> DataFrame | None:
+def _load_archived(spark: SparkSession, location: SparkLocation, holder_id: str) -> DataFrame | None:
     """Return copies of records that are kept apart from their log; None if there is no place for them."""
     archive = compacted_topic_name(location.namespace, ARCHIVE)
     if not has_topic(spark, location, archive):

@@ -20,7 +20,7 @@ from kafkabus_spark.predicate import (
     application_property,
     equals,
     predicate,
-    quoted,
+    quote_text,
     system_column,
     system_properties,
 )
@@ -34,13 +34,13 @@ def choice(description: SubscriptionDescription) -> Choice:
     """
     asked: set[str] = set()
     cases = " ".join(
-        f"WHEN offset >= element_at(array({', '.join(f'{offset}L' for offset in one.offsets)}), partition + 1) "
-        f"THEN {' OR '.join([_matches(rule, asked) for rule in one.rules]) or 'FALSE'}"
-        for one in reversed(description.rule_sets)
+        f"WHEN offset >= element_at(array({', '.join(f'{offset}L' for offset in rule_set.offsets)}), partition + 1) "
+        f"THEN {' OR '.join([_matches(rule, asked) for rule in rule_set.rules]) or 'FALSE'}"
+        for rule_set in reversed(description.rule_sets)
     )
     # A scheduled message is stored twice; only the copy that is stored at its scheduled time counts.
     waits = f"({_has(h.SCHEDULED_ENQUEUE_TIME)} AND NOT {_has(h.TRANSFER_SOURCE)})"
-    key = quoted(EntityPath(description.name).key)
+    key = quote_text(EntityPath(description.name).key)
     to_this = f"exists(headers, h -> h.key = '{h.ADDRESSED_TO}' AND CAST(h.value AS STRING) = {key})"
     by_rules = f"NOT {waits} AND CASE {cases} ELSE FALSE END"
     return Choice(f"CASE WHEN {_has(h.ADDRESSED_TO)} THEN {to_this} ELSE {by_rules} END", frozenset(asked))
@@ -72,7 +72,7 @@ def _holds(described: FilterDescription, asked: set[str]) -> str:
             asked.update(own)
             wanted = [equals(system_column(name), value) for name, value in own.items()]
             wanted += [
-                equals(application_property(quoted(name.lower())), value)
+                equals(application_property(quote_text(name.lower())), value)
                 for name, value in described.properties.items()
             ]
             return " AND ".join(wanted)

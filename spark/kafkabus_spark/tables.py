@@ -102,7 +102,7 @@ def capture(
         kafka_options=kafka_options,
         environment=environment,
     )
-    rows = _stored(messages)
+    rows = _to_table_columns(messages)
     if chosen is TableFormat.DELTA:
         query = rows.writeStream.format("delta").partitionBy(DATE).option("path", folder)
     else:
@@ -179,7 +179,7 @@ def compact(
         for name, parts in files.parts(last).items()
         if date.fromisoformat(name.partition("=")[2]) < day and len(parts) > 1
     ]
-    return Compaction(sum(one.before for one in merged), sum(one.after for one in merged))
+    return Compaction(sum(merge.before for merge in merged), sum(merge.after for merge in merged))
 
 
 def delta_settings() -> dict[str, str]:
@@ -205,10 +205,10 @@ def _format(name: TableFormat | str) -> TableFormat:
     try:
         return TableFormat(name)
     except ValueError:
-        raise ValueError(f"table_format {name!r}: choose from {[one.value for one in TableFormat]}") from None
+        raise ValueError(f"table_format {name!r}: choose from {[choice.value for choice in TableFormat]}") from None
 
 
-def _stored(messages: DataFrame) -> DataFrame:
+def _to_table_columns(messages: DataFrame) -> DataFrame:
     """Return messages with the columns of the table. Delta has no intervals."""
     lives = F.floor(microseconds(F.col(TIME_TO_LIVE)) / 1000).alias(_LIVES)
     columns = [lives if name == TIME_TO_LIVE else name for name in messages.columns if name != HEADERS]

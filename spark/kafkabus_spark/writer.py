@@ -11,16 +11,16 @@ from pyspark.sql import functions as F
 from kafkabus_mapping.entities import EntityStatus
 from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath, topic_name
-from kafkabus_spark.descriptions import FORMAT_AGE, check_format, described
+from kafkabus_spark.descriptions import FORMAT_AGE, check_format, read_descriptions
 from kafkabus_spark.encoding import (
     DOUBT,
     NAME,
     PROBLEM,
     SESSION_ID,
     SINK,
-    Rules,
+    EntityRules,
     check_columns,
-    encoded,
+    encode_messages,
     has_decimals,
 )
 from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError, NamespaceFormatError
@@ -192,9 +192,9 @@ class _Batches:
 
 
 def _send(
-    messages: DataFrame, location: SparkLocation, path: EntityPath, rules: Rules, rejected: Reject | None
+    messages: DataFrame, location: SparkLocation, path: EntityPath, rules: EntityRules, rejected: Reject | None
 ) -> None:
-    steps = encoded(messages, rules)
+    steps = encode_messages(messages, rules)
     broken = F.col(PROBLEM).isNotNull()
     if rejected is None:
         # Spark leaves out the steps that this job does not need, and in an aggregation it computes repeated parts once.
@@ -236,7 +236,7 @@ def _refuse(broken: DataFrame, entity: str) -> None:
     )
 
 
-def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messages: DataFrame) -> Rules:
+def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messages: DataFrame) -> EntityRules:
     """Return what an entity demands of its messages; check its status, and the columns of the messages.
 
     Raises:
@@ -248,7 +248,7 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
     check_columns(messages.schema)
     check_connector(spark)
     check_format(spark, location)
-    entity, namespace = described(spark, location, path.name)
+    entity, namespace = read_descriptions(spark, location, path.name)
     if entity.retiring_at is not None:
         raise EntityNotFoundError(
             f"{entity.kind} {entity.name!r} is being deleted: it was not used for its auto_delete_on_idle, "
@@ -263,7 +263,7 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
         raise ValueError(f"no column {SESSION_ID!r}: {entity.name!r} requires sessions, so each message needs one")
     if namespace.written_format == FIRST and has_decimals(messages.schema):
         raise NamespaceFormatError(needs_latest("a decimal among the application properties", location.namespace))
-    return Rules(
+    return EntityRules(
         entity.name,
         entity.partitions,
         entity.requires_session,

@@ -37,7 +37,7 @@ from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.keys import rights_of, upkeep_key
 from kafkabus._ledger.operations import AdoptTransfers, BeginTransfer, NoteRefusal, Operation, Prepare
 from kafkabus._sync.context import ClientContext
-from kafkabus.doctor import CHECKS, Finding, Limits, State, gather, judge
+from kafkabus.doctor import CHECKS, Finding, LookLimits, State, gather, judge
 from kafkabus.embedded import RunningNamespace
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import find_redis
@@ -54,11 +54,11 @@ from tests.upkeep import upkeep
 PATIENCE = 120.0
 NOWHERE = f"{HOST}:1"
 """An address at which no server listens."""
-LIMITS = Limits(step_s=30.0, transaction_s=0.2)
+LIMITS = LookLimits(step_s=30.0, transaction_s=0.2)
 """Limits for a machine that may stall, and for a Kafka transaction that was left open a moment ago."""
 
 
-def look(connection: str, limits: Limits = LIMITS, clock: Callable[[], float] = time.time) -> dict[str, Finding]:
+def look(connection: str, limits: LookLimits = LIMITS, clock: Callable[[], float] = time.time) -> dict[str, Finding]:
     """Return what each check finds."""
     facts = gather(parse_settings(connection), limits, clock=clock)
     return {check.name: judge(check, facts) for check in CHECKS}
@@ -191,7 +191,7 @@ def test_a_server_that_is_not_reached_is_one_failure(untended: str, fault: str) 
     A plaintext Redis waits for the end of a line, and never answers to TLS: only the time limit ends that.
     """
     change, check, found = UNREACHABLE[fault]
-    findings = look(change(untended), Limits(step_s=5.0))
+    findings = look(change(untended), LookLimits(step_s=5.0))
     kind = check.partition("-")[0]
     assert not_ok(findings, kind) == {check: State.FAILURE}
     assert re.search(found, findings[check].found)
@@ -209,7 +209,7 @@ def test_a_server_that_hangs_does_not_hang_the_look(untended: str) -> None:
     with socket.create_server((HOST, 0)) as deaf:
         address = f"{HOST}:{deaf.getsockname()[1]}"
         began = time.monotonic()
-        findings = look(with_redis(with_kafka(untended, address), f"redis://{address}/0"), Limits(step_s=0.6))
+        findings = look(with_redis(with_kafka(untended, address), f"redis://{address}/0"), LookLimits(step_s=0.6))
         took = time.monotonic() - began
     assert not_ok(findings).keys() >= {"kafka-address", "redis-address"}
     assert {one.state for name, one in findings.items() if "authentication" in name} == {State.NOT_CHECKED}

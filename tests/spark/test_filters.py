@@ -15,7 +15,7 @@ from kafkabus_mapping.codec import Envelope, decode_headers, encode_headers
 from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
 from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES, Value
 from kafkabus_mapping.filters.parse import DEEPEST, LONGEST_TEXT, LOOKUP_DEPTH, parse_filter
-from kafkabus_spark.columns import filterable, prepared
+from kafkabus_spark.columns import filterable, prepare_records
 from kafkabus_spark.kafka import KAFKA_SCHEMA
 from kafkabus_spark.predicate import ERROR, FALSE, TRUE, UNKNOWN, application_property, equals, predicate
 from tests import filters as corpus
@@ -48,7 +48,7 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
         )
         for number, subject in enumerate(subjects)
     ]
-    steps = prepared(spark.createDataFrame(rows, KAFKA_SCHEMA))
+    steps = prepare_records(spark.createDataFrame(rows, KAFKA_SCHEMA))
     return filterable(steps, sorted(set(SYSTEM_PROPERTIES.values())), time_to_live)
 
 

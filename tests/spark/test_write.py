@@ -29,8 +29,8 @@ from kafkabus_mapping.keys import effective_key, partition_of
 from kafkabus_mapping.names import EntityPath, topic_name
 from kafkabus_mapping.properties import decode_properties
 from kafkabus_spark import writer
-from kafkabus_spark.descriptions import described
-from kafkabus_spark.encoding import DOUBT, PROBLEM, SINK, Rules, check_columns, encoded
+from kafkabus_spark.descriptions import read_descriptions
+from kafkabus_spark.encoding import DOUBT, PROBLEM, SINK, EntityRules, check_columns, encode_messages
 from kafkabus_spark.kafka import location_of
 from tests.queues import new_queue
 from tests.spark.kafka import StoredRecord, stored
@@ -351,7 +351,7 @@ def test_rows_that_break_a_rule_only_when_they_are_sent_fail_the_job(
 
 def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
     """Others are not, unless their properties are texts that JSON might write at greater length."""
-    rules = Rules("orders", 4, False, False, max_message_bytes=1000, written_format=LATEST)
+    rules = EntityRules("orders", 4, False, False, max_message_bytes=1000, written_format=LATEST)
     frames = [spark.sql(f"SELECT 'x' AS body, {columns}") for columns, _ in BROKEN.values()]
     octets = "CAST(x'ff' AS string)"
     frames += [
@@ -361,7 +361,7 @@ def test_each_row_that_breaks_a_rule_is_in_doubt(spark: SparkSession) -> None:
     texts = "array(NULL, '', 'ab', 'ü€😀', '\"', '\\u0001', 'a\\u0008\\u000c\\n')"
     large = f"SELECT repeat('x', CAST(pow(2, id % 10) AS int)) AS body, map(repeat(coalesce({texts}[id % 7], '?'), 9), "
     frames += [spark.sql(f"{large} repeat({texts}[(id + 3) % 7], id)) AS application_properties FROM range(500)")]
-    rows = [row for frame in frames for row in encoded(frame, rules).select(DOUBT, PROBLEM).collect()]
+    rows = [row for frame in frames for row in encode_messages(frame, rules).select(DOUBT, PROBLEM).collect()]
     assert all(row[PROBLEM] for row in rows[: len(frames) - 1])
     broken = [row for row in rows if row[PROBLEM]]
     assert len(broken) > len(frames) + 50
@@ -424,7 +424,7 @@ def test_descriptions_are_read_again_if_one_was_written(untended: str, spark: Sp
     def max_size(group: str) -> tuple[int, int]:
         """Return a property of the queue, and how many jobs it took to look it up."""
         spark.sparkContext.setJobGroup(group, group)
-        found, _ = described(spark, location, "orders")
+        found, _ = read_descriptions(spark, location, "orders")
         return found.max_size_in_megabytes, len(spark.sparkContext.statusTracker().getJobIdsForGroup(group))
 
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
@@ -482,7 +482,7 @@ def test_a_message_that_is_written_twice_is_a_duplicate(runtime: RunningNamespac
 def test_an_id_that_is_made_up_does_not_go_to_another_message(spark: SparkSession, tmp_path: Path) -> None:
     """A task that is repeated may get its rows in another order; an entity that detects duplicates would drop some of them."""
     file = tmp_path / "bodies.txt"
-    rules = Rules("orders", 16, False, True, 262_144, LATEST)
+    rules = EntityRules("orders", 16, False, True, 262_144, LATEST)
 
     def ids(*bodies: str) -> dict[str, str]:
         file.write_text("\n".join(bodies))
@@ -490,12 +490,14 @@ def test_an_id_that_is_made_up_does_not_go_to_another_message(spark: SparkSessio
 
     file.write_text("a\nb\nc")
     messages = spark.read.text(str(file)).select(F.col("value").alias("body"))
-    records = encoded(messages, rules).select(F.col(SINK["key"]).alias("key"), F.col(SINK["value"]).alias("value"))
+    records = encode_messages(messages, rules).select(
+        F.col(SINK["key"]).alias("key"), F.col(SINK["value"]).alias("value")
+    )
     first, again = ids("a", "b", "c"), ids("b", "c", "a")
     assert len({*first.values(), *again.values()}) == 6
     assert all(re.fullmatch("[0-9a-f]{32}", one) for one in first.values())
     assert first == ids("a", "b", "c")
-    other = encoded(messages, rules).select(F.col(SINK["key"])).collect()
+    other = encode_messages(messages, rules).select(F.col(SINK["key"])).collect()
     assert not {bytes(row[0]).decode() for row in other} & {*first.values()}
 
 

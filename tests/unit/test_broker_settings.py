@@ -8,7 +8,7 @@ import pytest
 
 from kafkabus.embedded.broker import Broker
 from kafkabus.embedded.class_archive import ClassArchive
-from kafkabus.embedded.cluster import Cluster
+from kafkabus.embedded.cluster import EmbeddedCluster
 from kafkabus.embedded.java import Java
 from kafkabus_mapping.secret import Secret
 
@@ -16,7 +16,9 @@ from kafkabus_mapping.secret import Secret
 @pytest.mark.parametrize("brokers", [1, 3])
 def test_a_broker_waits_for_the_end_of_its_last_session(tmp_path: Path, brokers: int) -> None:
     """The controller does not admit it before; a broker that gives up earlier would be started again, in vain."""
-    cluster = Cluster("id", tuple(range(1, brokers + 1)), tuple(range(11, brokers + 11)), 21, Secret("sesame-open"))
+    cluster = EmbeddedCluster(
+        "id", tuple(range(1, brokers + 1)), tuple(range(11, brokers + 11)), 21, Secret("sesame-open")
+    )
     java = Java(Path("java"), 21, "a build", bundled=False)
     broker = Broker(1, cluster, tmp_path / "broker", tmp_path / "log", java, tmp_path, ClassArchive(java, tmp_path))
     broker.prepare()

@@ -14,7 +14,7 @@ from kafkabus import ServiceBusClient, parse_connection_string
 from kafkabus._core.settings import host_of, parse_settings, settings_for
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.connection import format_connection_string, parse_parts, properties_of
-from kafkabus_mapping.secret import Secret, revealed
+from kafkabus_mapping.secret import Secret, reveal_text
 
 AZURE = "Endpoint=sb://my-bus.servicebus.windows.net/;SharedAccessKeyName=Root;SharedAccessKey=secret="
 OURS = f"{AZURE};KafkaBootstrapServers=a:1,b:2;Redis=redis://:pw=@c:3/0"
@@ -260,7 +260,7 @@ def test_each_option_of_kafka_has_a_variable() -> None:
         "KAFKABUS_SSL_KEY_LOCATION": ("ssl.key.location", "app.key"),
         "KAFKABUS_SSL_KEY_PASSWORD": ("ssl.key.password", Secret("hush")),
     }
-    environment = {name: revealed(value) for name, (_, value) in options.items()} | WHERE
+    environment = {name: reveal_text(value) for name, (_, value) in options.items()} | WHERE
     assert parse_settings(AZURE, environment).kafka_options == dict(options.values())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafkabus.embedded import EmbeddedRuntimeError
 from kafkabus.embedded.cluster import Addresses
-from kafkabus.embedded.state import STATE_FILE, ProcessMark, State, read_state, write_state
+from kafkabus.embedded.state import STATE_FILE, ProcessMark, RuntimeState, read_state, write_state
 
 
 def change(file: Path, **fields: object) -> None:
@@ -30,7 +30,7 @@ def test_a_folder_of_a_later_format_is_refused(tmp_path: Path) -> None:
 
 def test_a_later_supervisor_is_seen(tmp_path: Path) -> None:
     """Commands of this version can stop it, although it writes more than they know."""
-    state = State("ready", tmp_path, ProcessMark.own(), detached=True, namespace="shop", brokers=1)
+    state = RuntimeState("ready", tmp_path, ProcessMark.own(), detached=True, namespace="shop", brokers=1)
     write_state(tmp_path, state)
     change(tmp_path / STATE_FILE, dashboard="http://127.0.0.1:1")
     assert read_state(tmp_path) == state

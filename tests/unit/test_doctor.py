@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kafkabus._core.settings import parse_settings
-from kafkabus._kafka.probe import BrokerAddress, PartitionState, Tick, TopicState
+from kafkabus._kafka.probe import BrokerAddress, PartitionReplicas, Tick, TopicState
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC, ENTITY_TOPIC
 from kafkabus.cli.commands.doctor import _rows
-from kafkabus.doctor import CHECKS, Facts, Limits, State, gather, judge
-from kafkabus.doctor.check import EXPIRES_SOON_DAYS, SHOWN, listed
+from kafkabus.doctor import CHECKS, Facts, LookLimits, State, gather, judge
+from kafkabus.doctor.check import EXPIRES_SOON_DAYS, SHOWN, list_names
 from kafkabus.doctor.facts import (
     EntityFacts,
     Handshake,
@@ -25,9 +25,9 @@ from kafkabus.doctor.facts import (
     NamespaceFacts,
     Reached,
     RedisFacts,
-    RefusedCopy,
+    RefusedCopyFacts,
     SystemLimits,
-    known,
+    require_fact,
 )
 from kafkabus.doctor.network import shake_hands
 from kafkabus.embedded.ports import HOST
@@ -41,7 +41,7 @@ BROKERS = 3
 
 def topic(name: str, **changes: Any) -> TopicState:
     """Return a topic of one partition on three brokers; ``changes`` are those of its partition."""
-    partition = replace(PartitionState(0, True, BROKERS, BROKERS), **changes)
+    partition = replace(PartitionReplicas(0, True, BROKERS, BROKERS), **changes)
     return TopicState(name, "id", (partition,), EVERY_RIGHT)
 
 
@@ -98,7 +98,7 @@ def setting(name: str, value: str, of: str = "shop.orders") -> Callable[[Facts],
     """Return a change of a setting of a topic."""
 
     def change(facts: Facts) -> None:
-        settings = known(facts.kafka.settings)
+        settings = require_fact(facts.kafka.settings)
         facts.kafka.settings = {**settings, of: {**settings[of], name: value}}
 
     return change
@@ -108,7 +108,7 @@ def info(**values: Any) -> Callable[[Facts], None]:
     """Return a change of the things that Redis tells about itself."""
 
     def change(facts: Facts) -> None:
-        facts.redis.infos = [{**one, **values} for one in known(facts.redis.infos)]
+        facts.redis.infos = [{**one, **values} for one in require_fact(facts.redis.infos)]
 
     return change
 
@@ -135,7 +135,7 @@ def entity(**values: Any) -> Callable[[Facts], None]:
     """Return a change of the only entity."""
 
     def change(facts: Facts) -> None:
-        facts.namespace.entities = [replace(one, **values) for one in known(facts.namespace.entities)]
+        facts.namespace.entities = [replace(one, **values) for one in require_fact(facts.namespace.entities)]
 
     return change
 
@@ -192,7 +192,9 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
     "too many logs for Linux's default": (
         kafka(
             topics={
-                "shop.orders": TopicState("shop.orders", "id", (PartitionState(0, True, 3, 3),) * 27_000, EVERY_RIGHT)
+                "shop.orders": TopicState(
+                    "shop.orders", "id", (PartitionReplicas(0, True, 3, 3),) * 27_000, EVERY_RIGHT
+                )
             }
         ),
         "kafka-limits",
@@ -274,7 +276,10 @@ FAULTS: dict[str, tuple[Callable[[Facts], None], str, State, str]] = {
     "Redis's clock": (of_redis(ahead_ms=(5000.0, 1.0)), "clock-servers", State.WARNING, "5.0 s ahead of Kafka's"),
     "a copy that its topic refuses": (
         entity(
-            ledgers=[LedgerFacts(0), LedgerFacts(1, refused=[RefusedCopy(281474976710657, 2_000_100, "shop.dead")])]
+            ledgers=[
+                LedgerFacts(0),
+                LedgerFacts(1, refused=[RefusedCopyFacts(281474976710657, 2_000_100, "shop.dead")]),
+            ]
         ),
         "refused-copies",
         State.FAILURE,
@@ -336,7 +341,7 @@ def test_a_server_that_speaks_tls_unexpectedly_is_named(authority: Authority, se
         at = {"kafka": f"{HOST}:1", "redis": f"{HOST}:1"} | {server: f"{HOST}:{port}"}
         facts = gather(
             parse_settings(f"Endpoint=sb://n.x/;KafkaBootstrapServers={at['kafka']};Redis=redis://{at['redis']}/0"),
-            Limits(step_s=2.0),
+            LookLimits(step_s=2.0),
         )
     findings = {check.name: judge(check, facts) for check in CHECKS}
     assert findings[f"{server}-tls"].state is State.FAILURE
@@ -373,7 +378,7 @@ def test_what_is_not_known_is_not_checked() -> None:
 
 def test_long_lists_are_cut() -> None:
     """A namespace may have thousands of topics."""
-    assert listed(map(str, range(SHOWN + 2))) == "0, 1, 2 and 2 more"
+    assert list_names(map(str, range(SHOWN + 2))) == "0, 1, 2 and 2 more"
 
 
 def test_the_page_has_all_checks_with_their_remedies() -> None:

@@ -19,7 +19,7 @@ from kafkabus.gateway import attempts, sas_tokens
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.attempts import FailedAttempts
 from kafkabus.gateway.sas_tokens import (
-    Claim,
+    AccessClaim,
     Policies,
     Policy,
     Right,
@@ -75,7 +75,7 @@ def refused(call: str, known: Policies, path: str = "orders", right: Right = Rig
 def test_either_key_signs(key: str) -> None:
     """Keys are replaced one after the other."""
     claim = policies().check(token(key=key), "orders", NOW, Right.SEND)
-    assert claim == Claim("app", MANAGE, "orders", NOW + 60)
+    assert claim == AccessClaim("app", MANAGE, "orders", NOW + 60)
 
 
 def test_the_audience_is_signed_as_it_came() -> None:
@@ -318,8 +318,8 @@ KNOWN = Policies(
 def test_a_name_and_a_key_log_in() -> None:
     """All policies that have both count, and do not end."""
     assert KNOWN.log_in("app", KEY, NOW) == (
-        Claim("app", frozenset({Right.SEND}), "orders", math.inf),
-        Claim("app", frozenset({Right.LISTEN}), "invoices", math.inf),
+        AccessClaim("app", frozenset({Right.SEND}), "orders", math.inf),
+        AccessClaim("app", frozenset({Right.LISTEN}), "invoices", math.inf),
     )
     assert [one.scope for one in KNOWN.log_in("app", SECOND, NOW)] == ["orders"]
 
@@ -542,17 +542,17 @@ def test_a_client_may_do_what_one_of_its_claims_allows(
 ) -> None:
     """A claim replaces the one for its audience; which of them allows something does not matter."""
     known = Policies([Policy(one.value, (Secret(KEY),), sas_tokens.IMPLIED[one]) for one in Right])
-    held, expected = connection_claims.Claims(known, lambda: None), dict[str, Claim]()
+    held, expected = connection_claims.Claims(known, lambda: None), dict[str, AccessClaim]()
     held.close()  # No alarms.
     with patch.object(time, "time", lambda: NOW):
         for audience, scope, granted, lasts in puts:
             text = token(f"sb://host/{scope}", name=granted.value, expires=str(int(NOW) + lasts))
             held.put(f"sb://host/{audience}", text)
-            expected[audience] = Claim(granted.value, sas_tokens.IMPLIED[granted], scope, int(NOW) + lasts)
+            expected[audience] = AccessClaim(granted.value, sas_tokens.IMPLIED[granted], scope, int(NOW) + lasts)
     assert held.kept_bytes == sum(len(audience) + connection_claims.CLAIM_BYTES for audience in expected)
     now = NOW + later
 
-    def allows(claim: Claim) -> bool:
+    def allows(claim: AccessClaim) -> bool:
         try:
             claim.require(path, now, right)
         except UnauthorizedError:
@@ -576,13 +576,13 @@ def test_many_claims_do_not_make_a_check_longer(monkeypatch: pytest.MonkeyPatch)
     for number in range(1_000):
         held.put(f"sb://host/{number}", text)
     asked: list[str | None] = []
-    require = Claim.require
+    require = AccessClaim.require
 
-    def counted(claim: Claim, path: str | None, now: float, *rights: Right) -> None:
+    def counted(claim: AccessClaim, path: str | None, now: float, *rights: Right) -> None:
         asked.append(path)
         require(claim, path, now, *rights)
 
-    monkeypatch.setattr(Claim, "require", counted)
+    monkeypatch.setattr(AccessClaim, "require", counted)
     held.check("q/only", Right.SEND)
     for path, right in (("q", Right.SEND), ("q/only", Right.LISTEN)):
         with pytest.raises(AmqpError, match="the token is for 'q/only'" if path == "q" else "Listen claim is required"):

@@ -24,7 +24,7 @@ from kafkabus._sync.context import ClientContext
 from kafkabus.cli.connection import GlobalOptions
 from kafkabus.cli.settings import settings_json, settings_text
 from kafkabus.embedded import RunningNamespace
-from kafkabus.embedded.state import ProcessMark, State
+from kafkabus.embedded.state import ProcessMark, RuntimeState
 from kafkabus.exceptions import InvalidOperationError, ServiceBusCommunicationError
 from kafkabus.management import AuthorizationRule, EntityAvailabilityStatus, QueueProperties
 from kafkabus_mapping.connection import parse_kafka_location
@@ -76,7 +76,9 @@ def properties() -> QueueProperties:
         lambda: parse_connection_string(CONNECTION_STRING),
         lambda: parse_connection_string(SIGNED),
         lambda: RunningNamespace(CONNECTION_STRING, "127.0.0.1:1", REDIS, 1, 1, Path("data")),
-        lambda: State("ready", Path("data"), ProcessMark.own(), True, "n", 1, CONNECTION_STRING, "127.0.0.1:1", REDIS),
+        lambda: RuntimeState(
+            "ready", Path("data"), ProcessMark.own(), True, "n", 1, CONNECTION_STRING, "127.0.0.1:1", REDIS
+        ),
         lambda: GlobalOptions(CONNECTION_STRING),
     ],
 )

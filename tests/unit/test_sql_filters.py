@@ -143,7 +143,7 @@ def test_a_text_is_not_compared_with_a_pattern_at_each_place(pattern: str, monke
         tried.append(len(core))
         return lambda _, __: -1
 
-    monkeypatch.setattr(segments, "_tried", not_found)
+    monkeypatch.setattr(segments, "_try_each_place", not_found)
     subject = Subject(Envelope(application_properties={"text": "a" * 10_000}))
     assert compile_condition(parse_filter(f"text LIKE '{pattern}'"))(subject) is False
     assert not [length for length in tried if length > 128]

@@ -27,7 +27,7 @@ from kafkabus_mapping.connection import (
     properties_of,
     value_of,
 )
-from kafkabus_mapping.secret import Secret, revealed
+from kafkabus_mapping.secret import Secret, reveal_text
 
 TokenProvider = Callable[[], Any]
 """Returns a token for Kafka: an object with ``token`` and ``expires_on`` (seconds since 1970), as ``get_token`` of the
@@ -171,7 +171,7 @@ def _token_provider(
     Raises:
         ValueError: Kafka needs tokens, and nothing gives any.
     """
-    told = {option: revealed(value) for option, value in options.items()}
+    told = {option: reveal_text(value) for option, value in options.items()}
     if told.get("sasl.mechanism") != "OAUTHBEARER" or told.get("sasl.oauthbearer.method", "default") != "default":
         return None
     if provider is not None:

@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from kafkabus._core.settings import Settings, TokenProvider
 from kafkabus_mapping.names import owned_name
-from kafkabus_mapping.secret import revealed
+from kafkabus_mapping.secret import reveal_text
 
 AGAIN_AFTER = 60.0
 """The time after which a repeated message of Kafka's client is logged again, in seconds."""
@@ -72,7 +72,7 @@ def common_options(settings: Settings) -> Options:
         "topic.metadata.refresh.interval.ms": 60_000,
         "topic.metadata.propagation.max.ms": 5_000,
         "log_level": 3,
-        **{option: revealed(value) for option, value in settings.kafka_options.items()},
+        **{option: reveal_text(value) for option, value in settings.kafka_options.items()},
         # The stubs of Kafka's client know no callbacks here.
         **({"oauth_cb": cast("str", Tokens(provider))} if (provider := settings.kafka_token_provider) else {}),
     }

@@ -78,7 +78,7 @@ class BrokerAddress:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionReplicas:
     """A partition as the cluster knows it.
 
     Attributes:
@@ -107,7 +107,7 @@ class TopicState:
 
     name: str
     topic_id: str
-    partitions: tuple[PartitionState, ...]
+    partitions: tuple[PartitionReplicas, ...]
     operations: frozenset[str]
 
 
@@ -220,7 +220,7 @@ class KafkaProbe:
                         name,
                         str(described.topic_id),
                         tuple(
-                            PartitionState(
+                            PartitionReplicas(
                                 one.id,
                                 one.leader is not None and one.leader.id >= 0,
                                 len(one.replicas),

@@ -20,19 +20,19 @@ class Observer(Protocol):
         """Note that records were given to Kafka together, how long they took to be acknowledged, and how many were not."""
         ...
 
-    def sent(self, entity: str, count: int) -> None:
+    def on_sent(self, entity: str, count: int) -> None:
         """Note messages that a sender stored."""
         ...
 
-    def received(self, entity: str, count: int) -> None:
+    def on_received(self, entity: str, count: int) -> None:
         """Note messages that a receiver handed out."""
         ...
 
-    def settled(self, entity: str, outcome: str, count: int) -> None:
+    def on_settled(self, entity: str, outcome: str, count: int) -> None:
         """Note messages that a receiver settled, and how."""
         ...
 
-    def failed(self, entity: str, operation: str, error: BaseException) -> None:
+    def on_failure(self, entity: str, operation: str, error: BaseException) -> None:
         """Note the error of a call of a sender or receiver."""
         ...
 

@@ -9,7 +9,7 @@ from kafkabus.doctor.gathering import gather as gather
 from kafkabus.doctor.kafka_checks import KAFKA_CHECKS
 from kafkabus.doctor.namespace_checks import NAMESPACE_CHECKS
 from kafkabus.doctor.redis_checks import REDIS_CHECKS
-from kafkabus.doctor.steps import Limits as Limits
+from kafkabus.doctor.steps import LookLimits as LookLimits
 
 CHECKS = (*KAFKA_CHECKS, *REDIS_CHECKS, *NAMESPACE_CHECKS)
 """All checks, in the order of the report."""

@@ -44,7 +44,7 @@ def judge(check: Check, facts: Facts) -> Finding:
     return replace(finding, remedy=check.remedy)
 
 
-def listed(names: Iterable[str]) -> str:
+def list_names(names: Iterable[str]) -> str:
     """Return some names, and how many there are beside them."""
     every = list(names)
     more = len(every) - SHOWN

@@ -32,7 +32,7 @@ class FactIsMissingError(Exception):
     """A check asks for a fact that is not known; the text is the reason."""
 
 
-def known(fact: T | Missing) -> T:
+def require_fact(fact: T | Missing) -> T:
     """Return a fact.
 
     Raises:
@@ -51,9 +51,9 @@ class _Part:
 
     def miss_rest(self, reason: str) -> None:
         """Give the reason for which the facts that were not looked at yet are missing."""
-        for one in fields(self):  # type: ignore[arg-type]  # every part is a dataclass
-            if getattr(self, one.name) is UNSEEN:
-                setattr(self, one.name, Missing(reason))
+        for fact in fields(self):  # type: ignore[arg-type]  # every part is a dataclass
+            if getattr(self, fact.name) is UNSEEN:
+                setattr(self, fact.name, Missing(reason))
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ class RedisFacts(_Part):
 
 
 @dataclass(frozen=True, slots=True)
-class RefusedCopy:
+class RefusedCopyFacts:
     """A copy of a message that its destination does not accept, because it is too large.
 
     Attributes:
@@ -191,7 +191,7 @@ class LedgerFacts:
     ahead_ms: float = 0.0
     prepared_s: float | None = None
     moving_s: float | None = None
-    refused: Sequence[RefusedCopy] = ()
+    refused: Sequence[RefusedCopyFacts] = ()
     bytes: float | None = None
 
 

@@ -16,10 +16,10 @@ from kafkabus.doctor.facts import Facts
 from kafkabus.doctor.kafka_look import look_at_kafka
 from kafkabus.doctor.namespace_look import look_at_namespace
 from kafkabus.doctor.redis_look import look_at_redis
-from kafkabus.doctor.steps import Limits
+from kafkabus.doctor.steps import LookLimits
 
 
-def gather(settings: Settings, limits: Limits | None = None, *, clock: Callable[[], float] = time.time) -> Facts:
+def gather(settings: Settings, limits: LookLimits | None = None, *, clock: Callable[[], float] = time.time) -> Facts:
     """Return the facts of a namespace.
 
     No entity is changed. For a moment there is a topic of the namespace's own, and keys of an entity that does not exist.
@@ -29,7 +29,7 @@ def gather(settings: Settings, limits: Limits | None = None, *, clock: Callable[
         limits: The limits.
         clock: This machine's clock, seconds since 1970.
     """
-    limits = limits or Limits()
+    limits = limits or LookLimits()
     kafka = KafkaProbe(settings, timeout=limits.answer_s, clock=clock)
     with closing(_probe_redis(settings, limits.answer_s)) as redis, ThreadPoolExecutor(1) as beside:
         asked = beside.submit(look_at_kafka, settings, kafka, limits, clock)

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, ENTITY_TOPIC, MARKER_TOPIC
-from kafkabus.doctor.check import Check, listed, of_tls
-from kafkabus.doctor.facts import NEARLY_FULL, Facts, Missing, known
+from kafkabus.doctor.check import Check, list_names, of_tls
+from kafkabus.doctor.facts import NEARLY_FULL, Facts, Missing, require_fact
 from kafkabus.doctor.findings import Finding, failure, ok, warning
 from kafkabus_mapping.names import parse_topic
 
@@ -31,89 +31,97 @@ _AT_LEAST = frozenset({"max.message.bytes"})
 
 
 def _addresses(facts: Facts) -> Finding:
-    addresses = known(facts.kafka.addresses)
-    problems = [one.problem for one in addresses if one.problem]
+    addresses = require_fact(facts.kafka.addresses)
+    problems = [address.problem for address in addresses if address.problem]
     if not problems:
-        return ok(f"connected to {listed(one.address for one in addresses)}")
-    return (warning if len(problems) < len(addresses) else failure)(listed(problems))
+        return ok(f"connected to {list_names(address.address for address in addresses)}")
+    return (warning if len(problems) < len(addresses) else failure)(list_names(problems))
 
 
 def _tls(facts: Facts) -> Finding:
-    return of_tls(known(facts.kafka.tls), "Kafka is used")
+    return of_tls(require_fact(facts.kafka.tls), "Kafka is used")
 
 
 def _authentication(facts: Facts) -> Finding:
-    refusal = known(facts.kafka.refusal)
+    refusal = require_fact(facts.kafka.refusal)
     return failure(refusal) if refusal else ok("a broker accepts this client")
 
 
 def _version(facts: Facts) -> Finding:
-    version = known(facts.kafka.fetch_version)
+    version = require_fact(facts.kafka.fetch_version)
     since = max((first for first in _RELEASES if first <= version), default=None)
     told = f"Kafka {_RELEASES[since]} or later" if since is not None else "a Kafka older than 3.5"
     return ok(told) if version >= OLDEST_FETCH else failure(f"{told}, and older than 3.7")
 
 
 def _brokers(facts: Facts) -> Finding:
-    brokers = known(facts.kafka.brokers)
+    brokers = require_fact(facts.kafka.brokers)
     problems = [f"broker {broker.number}: {reached.problem}" for broker, reached in brokers if reached.problem]
     if problems:
-        return failure(listed(problems))
+        return failure(list_names(problems))
     count = len(brokers)
     return ok(f"{count} broker{'' if count == 1 else 's'}, each at the address that it gives")
 
 
 def _replication(facts: Facts) -> Finding:
-    topics, brokers = known(facts.kafka.topics), len(known(facts.kafka.brokers))
+    topics, brokers = require_fact(facts.kafka.topics), len(require_fact(facts.kafka.brokers))
     usual = min(_ANY_REPLICAS, brokers)
     few = [
         f"{name} has {fewest} of {wanted}"
         for name, topic in sorted(topics.items())
         for wanted in [usual if _purpose(name) in _OWN else facts.replicas or usual]
-        for fewest in [min((one.replicas for one in topic.partitions), default=wanted)]
+        for fewest in [min((partition.replicas for partition in topic.partitions), default=wanted)]
         if fewest < wanted
     ]
     if few:
-        return warning(f"too few replicas: {listed(few)}")
+        return warning(f"too few replicas: {list_names(few)}")
     return ok(f"{len(topics)} topics, with {facts.replicas or usual} or more replicas")
 
 
 def _min_insync(facts: Facts) -> Finding:
-    topics, settings = known(facts.kafka.topics), known(facts.kafka.settings)
+    topics, settings = require_fact(facts.kafka.topics), require_fact(facts.kafka.settings)
     low: list[str] = []
     high: list[str] = []
     for name in sorted(topics.keys() & settings.keys()):
-        replicas = min((one.replicas for one in topics[name].partitions), default=1)
+        replicas = min((partition.replicas for partition in topics[name].partitions), default=1)
         least = int(settings[name].get("min.insync.replicas") or 1)
         if replicas >= _ANY_REPLICAS and least < 2:
             low.append(f"{name} has {least} of {replicas} replicas")
         if replicas > 1 and least >= replicas:
             high.append(f"{name} asks for all {replicas} replicas")
     if low:
-        return warning(f"an acknowledged message may be lost with one broker: {listed(low)}")
+        return warning(f"an acknowledged message may be lost with one broker: {list_names(low)}")
     if high:
-        return warning(f"without one broker nothing can be sent: {listed(high)}", "set min.insync.replicas lower")
+        return warning(f"without one broker nothing can be sent: {list_names(high)}", "set min.insync.replicas lower")
     return ok("acknowledged messages are on as many brokers as they should be")
 
 
 def _partitions(facts: Facts) -> Finding:
-    logs = [(name, one) for name, topic in sorted(known(facts.kafka.topics).items()) for one in topic.partitions]
+    logs = [
+        (name, partition)
+        for name, topic in sorted(require_fact(facts.kafka.topics).items())
+        for partition in topic.partitions
+    ]
     needed = {name: int(its.get("min.insync.replicas") or 1) for name, its in _settings(facts).items()}
-    dead = [f"{name}/{one.number}" for name, one in logs if not one.has_leader]
-    stopped = [f"{name}/{one.number}" for name, one in logs if one.has_leader and one.in_sync < needed.get(name, 1)]
-    behind = [f"{name}/{one.number}" for name, one in logs if one.in_sync < one.replicas]
+    dead = [f"{name}/{partition.number}" for name, partition in logs if not partition.has_leader]
+    stopped = [
+        f"{name}/{partition.number}"
+        for name, partition in logs
+        if partition.has_leader and partition.in_sync < needed.get(name, 1)
+    ]
+    behind = [f"{name}/{partition.number}" for name, partition in logs if partition.in_sync < partition.replicas]
     if dead:
-        return failure(f"no broker leads {listed(dead)}")
+        return failure(f"no broker leads {list_names(dead)}")
     if stopped:
-        return failure(f"too few replicas are in sync to send to {listed(stopped)}")
+        return failure(f"too few replicas are in sync to send to {list_names(stopped)}")
     if behind:
-        return warning(f"not all replicas are in sync: {listed(behind)}")
+        return warning(f"not all replicas are in sync: {list_names(behind)}")
     return ok(f"{len(logs)} partitions are led, and in sync")
 
 
 def _limits(facts: Facts) -> Finding:
-    topics, brokers = known(facts.kafka.topics), known(facts.kafka.brokers)
-    copies = sum(one.replicas for topic in topics.values() for one in topic.partitions)
+    topics, brokers = require_fact(facts.kafka.topics), require_fact(facts.kafka.brokers)
+    copies = sum(partition.replicas for topic in topics.values() for partition in topic.partitions)
     logs = math.ceil(copies / max(1, len(brokers)))
     maps = MAPS_OF_LOG * logs
     told = f"{logs:,} logs on each broker take {maps:,} memory maps and {logs:,} open files, and more for each full segment"
@@ -136,15 +144,15 @@ def _settings(facts: Facts) -> Mapping[str, Mapping[str, str]]:
 
 def _topic_settings(facts: Facts) -> Finding:
     wrong: list[str] = []
-    for name, settings in sorted(known(facts.kafka.settings).items()):
-        for setting, wanted in _wanted(name).items():
+    for name, settings in sorted(require_fact(facts.kafka.settings).items()):
+        for setting, wanted in _required_settings(name).items():
             found = settings.get(setting, "")
             if found != wanted and not (setting in _AT_LEAST and found.isdigit() and int(found) >= int(wanted)):
                 wrong.append(f"{name} has {setting}={found} instead of {wanted}")
-    return failure(listed(wrong)) if wrong else ok("all topics have the settings that kafkabus relies on")
+    return failure(list_names(wrong)) if wrong else ok("all topics have the settings that kafkabus relies on")
 
 
-def _wanted(name: str) -> dict[str, str]:
+def _required_settings(name: str) -> dict[str, str]:
     """Return the settings of a topic that kafkabus relies on."""
     purpose = _purpose(name)
     if purpose in _OF_PURPOSES:
@@ -160,19 +168,19 @@ def _purpose(name: str) -> str:
 
 
 def _open_transactions(facts: Facts) -> Finding:
-    logs = known(facts.kafka.open_transactions)
+    logs = require_fact(facts.kafka.open_transactions)
     if not logs:
         return ok("no Kafka transaction has been open for long")
     return failure(
         "nothing behind an open Kafka transaction is received: "
-        + listed(f"{topic}/{partition} from offset {end} on" for (topic, partition), end in sorted(logs.items()))
+        + list_names(f"{topic}/{partition} from offset {end} on" for (topic, partition), end in sorted(logs.items()))
     )
 
 
 def _right_to_describe(facts: Facts) -> Finding:
-    hidden = known(facts.kafka.hidden)
+    hidden = require_fact(facts.kafka.hidden)
     if hidden:
-        return failure(f"the user may not describe {listed(sorted(hidden))}")
+        return failure(f"the user may not describe {list_names(sorted(hidden))}")
     return ok("the user may describe the namespace's topics")
 
 
@@ -186,16 +194,16 @@ def _right(trial: str, verb: str, operation: str = "") -> Callable[[Facts], Find
     """
 
     def look(facts: Facts) -> Finding:
-        tried = known(facts.kafka.rights).get(trial, _NOT_TRIED)
+        tried = require_fact(facts.kafka.rights).get(trial, _NOT_TRIED)
         if isinstance(tried, str) and tried:
             return failure(tried)
         topics = facts.kafka.topics if operation and not isinstance(facts.kafka.topics, Missing) else {}
         refusing = sorted(name for name, topic in topics.items() if operation not in topic.operations)
         if refusing:
-            return failure(f"Kafka does not let its user {verb} {listed(refusing)}")
+            return failure(f"Kafka does not let its user {verb} {list_names(refusing)}")
         if tried is _NOT_TRIED and topics:
             return ok(f"each topic lets the user {verb} it")
-        known(tried)
+        require_fact(tried)
         return ok(f"the user may {verb} topics of the namespace" if operation else f"the user may {verb}")
 
     return look

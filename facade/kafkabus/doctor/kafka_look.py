@@ -12,17 +12,17 @@ from pathlib import Path
 from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusCommunicationError
 from kafkabus._core.settings import Settings
 from kafkabus._kafka.probe import BrokerAddress, KafkaProbe
-from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, SystemLimits, known
+from kafkabus.doctor.facts import Handshake, KafkaFacts, Missing, Reached, SystemLimits, require_fact
 from kafkabus.doctor.network import reach, shake_hands, speaks_tls
-from kafkabus.doctor.steps import Limits, Line
+from kafkabus.doctor.steps import Line, LookLimits
 from kafkabus_mapping.names import compacted_topic_name, owned_name
-from kafkabus_mapping.secret import revealed
+from kafkabus_mapping.secret import reveal_text
 
 MEASURED = 12
 """How many partitions a trial's topic has at the most; each is led by another broker if there are so many."""
 
 
-def look_at_kafka(settings: Settings, probe: KafkaProbe, limits: Limits, clock: Callable[[], float]) -> KafkaFacts:
+def look_at_kafka(settings: Settings, probe: KafkaProbe, limits: LookLimits, clock: Callable[[], float]) -> KafkaFacts:
     """Return the facts of Kafka.
 
     Args:
@@ -41,17 +41,17 @@ def look_at_kafka(settings: Settings, probe: KafkaProbe, limits: Limits, clock: 
     return facts
 
 
-def _connect(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: Limits) -> str:
+def _connect(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: LookLimits) -> str:
     """Have a broker accept the client; return why none does, empty if one does."""
     addresses = [_host_and_port(server) for server in settings.bootstrap_servers.split(",")]
-    facts.addresses = line.ask("to connect", lambda: [reach(*one, limits.answer_s) for one in addresses])
+    facts.addresses = line.ask("to connect", lambda: [reach(*address, limits.answer_s) for address in addresses])
     if isinstance(facts.addresses, Missing):
         return facts.addresses.reason
-    reached = [one for one, outcome in zip(addresses, facts.addresses, strict=True) if not outcome.problem]
+    reached = [address for address, outcome in zip(addresses, facts.addresses, strict=True) if not outcome.problem]
     if not reached:
         return "Kafka is not reached"
     place = reached[0]
-    options = {name: revealed(value) for name, value in settings.kafka_options.items()}
+    options = {name: reveal_text(value) for name, value in settings.kafka_options.items()}
     secured = options.get("security.protocol", "PLAINTEXT").upper().endswith("SSL")
     if secured:
         authority, own = options.get("ssl.ca.location"), options.get("ssl.certificate.location")
@@ -63,14 +63,14 @@ def _connect(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProb
             return "Kafka and this client do not agree on TLS"
     accepted = line.ask("to be accepted by a broker", probe.reach)
     if isinstance(accepted, Missing):
-        return _refused(facts, accepted, None if secured else lambda: speaks_tls(*place, limits.answer_s))
+        return _note_refusal(facts, accepted, None if secured else lambda: speaks_tls(*place, limits.answer_s))
     if not secured:
         facts.tls = Handshake(False)
     facts.refusal = ""
     return ""
 
 
-def _refused(facts: KafkaFacts, why: Missing, answers_in_tls: Callable[[], bool] | None) -> str:
+def _note_refusal(facts: KafkaFacts, why: Missing, answers_in_tls: Callable[[], bool] | None) -> str:
     """Note why no broker accepts the client, and return why nothing else is asked."""
     refused = isinstance(why.error, ServiceBusAuthenticationError)
     if answers_in_tls is not None:
@@ -80,7 +80,10 @@ def _refused(facts: KafkaFacts, why: Missing, answers_in_tls: Callable[[], bool]
             return "Kafka and this client do not agree on TLS"
     if not refused:
         # A broker that is frozen takes connections all the same.
-        facts.addresses = [one if one.problem else replace(one, problem=why.reason) for one in known(facts.addresses)]
+        facts.addresses = [
+            address if address.problem else replace(address, problem=why.reason)
+            for address in require_fact(facts.addresses)
+        ]
         return "Kafka does not answer"
     facts.refusal = why.reason
     return "no broker accepts this client"
@@ -91,7 +94,7 @@ def _host_and_port(server: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits) -> None:
+def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: LookLimits) -> None:
     """Ask for the cluster and the namespace's topics."""
     version = line.ask("to ask for Kafka's version", probe.fetch_version)
     facts.fetch_version = Missing("Kafka's client does not tell it") if version is None else version
@@ -126,12 +129,12 @@ def _names(probe: KafkaProbe) -> set[str]:
     return probe.names() | {probe.descriptions_topic}
 
 
-def _reach_brokers(brokers: list[BrokerAddress], limits: Limits) -> list[tuple[BrokerAddress, Reached]]:
+def _reach_brokers(brokers: list[BrokerAddress], limits: LookLimits) -> list[tuple[BrokerAddress, Reached]]:
     each = limits.answer_s / max(1, len(brokers))
     return [(broker, reach(broker.host, broker.port, each)) for broker in brokers]
 
 
-def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: Limits) -> None:
+def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, limits: LookLimits) -> None:
     """Try each right: on a topic of the namespace's own, which is there for a moment."""
     if isinstance(facts.brokers, Missing):
         facts.rights = facts.brokers
@@ -163,7 +166,7 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
 
 def _try_on(name: str, partitions: int, facts: KafkaFacts, line: Line, probe: KafkaProbe) -> None:
     """Try the rights that need a topic, on this one."""
-    rights = known(facts.rights)
+    rights = require_fact(facts.rights)
     facts.ticks = line.ask("to write to a topic", lambda: probe.write(name, partitions))
     rights["write"] = _refusal(facts.ticks)
     rights["read"] = _refusal(line.ask("to read a topic", lambda: probe.read(name)))
@@ -180,14 +183,14 @@ def _refusal(outcome: object) -> str | Missing:
 
 
 def _look_for_transactions(
-    facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: Limits, clock: Callable[[], float]
+    facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: LookLimits, clock: Callable[[], float]
 ) -> None:
     """Look for logs that cannot be read on, because a transaction in them has been open for too long."""
     if isinstance(facts.topics, Missing):
         facts.open_transactions = facts.topics
         return
     counts = {name: len(topic.partitions) for name, topic in facts.topics.items()}
-    ahead_ms = 0.0 if isinstance(facts.ticks, Missing) else max((one.ahead_ms[0] for one in facts.ticks), default=0.0)
+    ahead_ms = 0.0 if isinstance(facts.ticks, Missing) else max((tick.ahead_ms[0] for tick in facts.ticks), default=0.0)
     moment = round(1000 * (clock() - limits.transaction_s) + ahead_ms)
     facts.open_transactions = line.ask("to look for open transactions", lambda: _open_before(probe, counts, moment))
 

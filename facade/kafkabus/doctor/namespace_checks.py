@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from kafkabus.doctor.check import Check, listed
-from kafkabus.doctor.facts import NEARLY_FULL, EntityFacts, Facts, LedgerFacts, Missing, known
+from kafkabus.doctor.check import Check, list_names
+from kafkabus.doctor.facts import NEARLY_FULL, EntityFacts, Facts, LedgerFacts, Missing, require_fact
 from kafkabus.doctor.findings import Finding, failure, ok, warning
 
 SKEW_MS = 1000
@@ -22,10 +22,10 @@ FINISHED_WITHIN_S = 60.0
 
 def _client_clock(facts: Facts) -> Finding:
     by_redis, by_kafka = facts.redis.ahead_ms, _brokers_ahead(facts)
-    measured = [one for one in (by_redis, by_kafka) if not isinstance(one, Missing)]
+    measured = [difference for difference in (by_redis, by_kafka) if not isinstance(difference, Missing)]
     if not measured:
-        known(by_redis)
-    ahead, unsure = min(measured, key=lambda one: abs(one[0]))
+        require_fact(by_redis)
+    ahead, unsure = min(measured, key=lambda difference: abs(difference[0]))
     if abs(ahead) - unsure > SKEW_MS:
         return warning(
             f"this machine's clock is {_seconds(ahead)} {'behind' if ahead > 0 else 'ahead of'} the servers'"
@@ -34,8 +34,8 @@ def _client_clock(facts: Facts) -> Finding:
 
 
 def _server_clocks(facts: Facts) -> Finding:
-    redis, redis_unsure = known(facts.redis.ahead_ms)
-    kafka, kafka_unsure = known(_brokers_ahead(facts))
+    redis, redis_unsure = require_fact(facts.redis.ahead_ms)
+    kafka, kafka_unsure = require_fact(_brokers_ahead(facts))
     ahead = redis - kafka
     if abs(ahead) - redis_unsure - kafka_unsure > SKEW_MS:
         return warning(f"Redis's clock is {_seconds(ahead)} {'ahead of' if ahead > 0 else 'behind'} Kafka's")
@@ -46,8 +46,12 @@ def _brokers_ahead(facts: Facts) -> tuple[float, float] | Missing:
     """Return by how many ms the broker whose clock differs most from this machine's is ahead, and how sure that is."""
     if isinstance(facts.kafka.ticks, Missing):
         return facts.kafka.ticks
-    measured = [one.ahead_ms for one in facts.kafka.ticks]
-    return max(measured, key=lambda one: abs(one[0])) if measured else Missing("Kafka does not tell its time")
+    measured = [tick.ahead_ms for tick in facts.kafka.ticks]
+    return (
+        max(measured, key=lambda difference: abs(difference[0]))
+        if measured
+        else Missing("Kafka does not tell its time")
+    )
 
 
 def _seconds(ms: float) -> str:
@@ -56,7 +60,7 @@ def _seconds(ms: float) -> str:
 
 def _ledger_clocks(facts: Facts) -> Finding:
     entity, most = max(
-        ((entity, ledger.ahead_ms) for entity, ledger in _ledgers(facts)), key=lambda one: one[1], default=(None, 0.0)
+        ((entity, ledger.ahead_ms) for entity, ledger in _ledgers(facts)), key=lambda pair: pair[1], default=(None, 0.0)
     )
     if entity is not None and most > SKEW_MS:
         return warning(f"ledgers of {entity.path} go {_seconds(most)} ahead of Redis's clock, which was set back")
@@ -64,7 +68,7 @@ def _ledger_clocks(facts: Facts) -> Finding:
 
 
 def _upkeep(facts: Facts) -> Finding:
-    instances = known(facts.namespace.upkeep_s)
+    instances = require_fact(facts.namespace.upkeep_s)
     running = [silent for silent in instances if silent <= LATE_S]
     if running:
         count = len(running)
@@ -76,18 +80,20 @@ def _upkeep(facts: Facts) -> Finding:
 
 
 def _entity_topics(facts: Facts) -> Finding:
-    entities = known(facts.namespace.entities)
-    wrong = [f"topic {one.topic} of {one.path} {one.topic_problem}" for one in entities if one.topic_problem]
+    entities = require_fact(facts.namespace.entities)
+    wrong = [
+        f"topic {entity.topic} of {entity.path} {entity.topic_problem}" for entity in entities if entity.topic_problem
+    ]
     if wrong:
-        return failure(listed(wrong))
-    count = sum(not one.is_dead_letter for one in entities)
+        return failure(list_names(wrong))
+    count = sum(not entity.is_dead_letter for entity in entities)
     return ok(f"{count} queues, topics and subscriptions have their topics")
 
 
 def _ledgers_there(facts: Facts) -> Finding:
     missing = [entity.path for entity, ledger in _ledgers(facts) if not ledger.is_there]
     if missing:
-        return warning(f"Redis does not hold all ledgers of {listed(dict.fromkeys(missing))}")
+        return warning(f"Redis does not hold all ledgers of {list_names(dict.fromkeys(missing))}")
     return ok("Redis holds all ledgers")
 
 
@@ -100,12 +106,12 @@ def _checkpoints(facts: Facts) -> Finding:
     if late:
         return warning(
             f"changes that are older than {WRITTEN_WITHIN_S:.0f} s are in no checkpoint, and come again if Redis is lost: "
-            f"{listed(late)}"
+            f"{list_names(late)}"
         )
     return ok("all changes are in checkpoints, or are new")
 
 
-def _overdue(what: str, since: Callable[[LedgerFacts], float | None]) -> Callable[[Facts], Finding]:
+def _overdue_rule(what: str, since: Callable[[LedgerFacts], float | None]) -> Callable[[Facts], Finding]:
     """Return the rule about unfinished work."""
 
     def look(facts: Facts) -> Finding:
@@ -114,7 +120,7 @@ def _overdue(what: str, since: Callable[[LedgerFacts], float | None]) -> Callabl
             for entity, ledger in _ledgers(facts)
             if (seconds := since(ledger)) is not None and seconds > FINISHED_WITHIN_S
         ]
-        return failure(f"{what} overdue: {listed(late)}") if late else ok(f"no {what} overdue")
+        return failure(f"{what} overdue: {list_names(late)}") if late else ok(f"no {what} overdue")
 
     return look
 
@@ -127,33 +133,33 @@ def _refused_copies(facts: Facts) -> Finding:
         for copy in ledger.refused
     ]
     return (
-        failure(f"too large for their topics: {listed(refused)}")
+        failure(f"too large for their topics: {list_names(refused)}")
         if refused
         else ok("no copy is too large for its topic")
     )
 
 
 def _quota(facts: Facts) -> Finding:
-    entities = known(facts.namespace.entities)
-    full = [f"{one.path} partition {partition}" for one in entities for partition in sorted(one.full)]
+    entities = require_fact(facts.namespace.entities)
+    full = [f"{entity.path} partition {partition}" for entity in entities for partition in sorted(entity.full)]
     if full:
-        return failure(f"full, and refusing messages: {listed(full)}")
+        return failure(f"full, and refusing messages: {list_names(full)}")
     nearly = [
         f"{entity.path} partition {ledger.partition} to {ledger.bytes / entity.limit:.0%}"
         for entity, ledger in _ledgers(facts)
         if ledger.bytes is not None and entity.limit and ledger.bytes >= entity.limit * NEARLY_FULL
     ]
-    return warning(f"nearly full: {listed(nearly)}") if nearly else ok("no partition is nearly full")
+    return warning(f"nearly full: {list_names(nearly)}") if nearly else ok("no partition is nearly full")
 
 
 def _dead_letters(facts: Facts) -> Finding:
     found = {
-        entity.path: sum(ledger.waiting for ledger in known(entity.ledgers))
-        for entity in known(facts.namespace.entities)
+        entity.path: sum(ledger.waiting for ledger in require_fact(entity.ledgers))
+        for entity in require_fact(facts.namespace.entities)
         if entity.is_dead_letter
     }
     there = [f"{count:,} in {path}" for path, count in found.items() if count]
-    return warning(listed(there)) if there else ok("no dead letters")
+    return warning(list_names(there)) if there else ok("no dead letters")
 
 
 def _ledgers(facts: Facts) -> Iterator[tuple[EntityFacts, LedgerFacts]]:
@@ -162,7 +168,9 @@ def _ledgers(facts: Facts) -> Iterator[tuple[EntityFacts, LedgerFacts]]:
     Raises:
         FactIsMissingError: The ledgers were not looked at.
     """
-    return ((entity, ledger) for entity in known(facts.namespace.entities) for ledger in known(entity.ledgers))
+    return (
+        (entity, ledger) for entity in require_fact(facts.namespace.entities) for ledger in require_fact(entity.ledgers)
+    )
 
 
 NAMESPACE_CHECKS = (
@@ -212,13 +220,13 @@ NAMESPACE_CHECKS = (
         "transactions",
         "no message waits for the outcome of a transaction for longer than a minute",
         "run 'kafkabus serve', and see to its log; kafka-transactions says whether Kafka's own transaction is open",
-        _overdue("outcomes of transactions", lambda ledger: ledger.prepared_s),
+        _overdue_rule("outcomes of transactions", lambda ledger: ledger.prepared_s),
     ),
     Check(
         "transfers",
         "no message is half dead-lettered, forwarded or activated for longer than a minute",
         "run 'kafkabus serve', and see to its log",
-        _overdue("transfers", lambda ledger: ledger.moving_s),
+        _overdue_rule("transfers", lambda ledger: ledger.moving_s),
     ),
     Check(
         "refused-copies",

@@ -23,9 +23,9 @@ from kafkabus.doctor.facts import (
     Missing,
     NamespaceFacts,
     RedisFacts,
-    RefusedCopy,
+    RefusedCopyFacts,
 )
-from kafkabus.doctor.steps import Limits, Line
+from kafkabus.doctor.steps import Line, LookLimits
 from kafkabus.upkeep.quota import MEGABYTE
 from kafkabus_mapping.checkpoints import SEPARATOR, head_version
 from kafkabus_mapping.entities import (
@@ -66,7 +66,12 @@ class _Head(NamedTuple):
 
 
 def look_at_namespace(
-    settings: Settings, of_kafka: KafkaFacts, of_redis: RedisFacts, kafka: KafkaProbe, redis: RedisProbe, limits: Limits
+    settings: Settings,
+    of_kafka: KafkaFacts,
+    of_redis: RedisFacts,
+    kafka: KafkaProbe,
+    redis: RedisProbe,
+    limits: LookLimits,
 ) -> NamespaceFacts:
     """Return the facts of the namespace, as far as Kafka and Redis were reached.
 
@@ -80,7 +85,7 @@ def look_at_namespace(
     """
     facts, line = NamespaceFacts(), Line(limits)
     of_both = Line(limits, None if of_redis.refusal == "" else Missing("Redis is not reached"))
-    facts.upkeep_s = of_both.ask("to look for upkeep", lambda: _heard_of(settings, redis))
+    facts.upkeep_s = of_both.ask("to look for upkeep", lambda: _upkeep_ages(settings, redis))
     if isinstance(of_kafka.topics, Missing):
         facts.entities = of_kafka.topics
         return facts
@@ -91,24 +96,24 @@ def look_at_namespace(
         return facts
     entities = _entities(settings, described, topics)
     look = _LedgerLook(settings, described, topics, kafka, redis)
-    ledgers = of_both.ask("to look at the ledgers", lambda: look.at(entities))
+    ledgers = of_both.ask("to look at the ledgers", lambda: look.read_ledgers(entities))
     full = of_both.ask("to look for full partitions", lambda: _full(settings, redis, entities))
     facts.entities = [
         EntityFacts(
-            str(one.path),
-            one.path.is_dead_letter,
-            one.topic,
-            _problem(one, topics, of_kafka.hidden),
-            0 if one.path.is_dead_letter else one.description.max_size_in_megabytes * MEGABYTE,
-            frozenset() if isinstance(full, Missing) else full[one.path.key],
-            ledgers if isinstance(ledgers, Missing) else ledgers[one.path.key],
+            str(entity.path),
+            entity.path.is_dead_letter,
+            entity.topic,
+            _problem(entity, topics, of_kafka.hidden),
+            0 if entity.path.is_dead_letter else entity.description.max_size_in_megabytes * MEGABYTE,
+            frozenset() if isinstance(full, Missing) else full[entity.path.key],
+            ledgers if isinstance(ledgers, Missing) else ledgers[entity.path.key],
         )
-        for one in entities
+        for entity in entities
     ]
     return facts
 
 
-def _heard_of(settings: Settings, redis: RedisProbe) -> list[float]:
+def _upkeep_ages(settings: Settings, redis: RedisProbe) -> list[float]:
     """Return how many seconds ago each upkeep instance was heard of, ascending."""
     instances, now = redis.heard_of(upkeep_key(settings.namespace)), redis.now_ms()
     return sorted((now - heard) / 1000 for _, heard in instances)
@@ -159,9 +164,10 @@ def _problem(entity: Entity, topics: Mapping[str, TopicState], hidden: frozenset
 
 def _full(settings: Settings, redis: RedisProbe, entities: Sequence[Entity]) -> dict[str, frozenset[int]]:
     """Return the full partitions of each entity by upkeep's last report, by the key of its path."""
-    keys = [full_key(settings.namespace, one.path, one.generation) for one in entities]
+    keys = [full_key(settings.namespace, entity.path, entity.generation) for entity in entities]
     return {
-        one.path.key: frozenset(map(int, text.split())) for one, text in zip(entities, redis.texts(keys), strict=True)
+        entity.path.key: frozenset(map(int, text.split()))
+        for entity, text in zip(entities, redis.texts(keys), strict=True)
     }
 
 
@@ -196,29 +202,29 @@ class _LedgerLook:
             0 if text is None else NamespaceDescription.model_validate_json(text).max_message_bytes
         )
 
-    def at(self, entities: Sequence[Entity]) -> dict[str, list[LedgerFacts]]:
+    def read_ledgers(self, entities: Sequence[Entity]) -> dict[str, list[LedgerFacts]]:
         """Return the facts of the ledgers of each entity, by the key of its path."""
-        there = [one for one in entities if one.topic in self._topics]
-        self._entity_topics = {one.path.key: one.topic for one in there}
-        heads = self._heads([ledger for one in there for ledger in one.ledgers])
+        there = [entity for entity in entities if entity.topic in self._topics]
+        self._entity_topics = {entity.path.key: entity.topic for entity in there}
+        heads = self._heads([ledger for entity in there for ledger in entity.ledgers])
         now_ms = self._redis.now_ms()
-        written = self._written()
+        written = self._checkpoint_versions()
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        ends = self._kafka.ends({one.topic: one.partitions for one in there})
+        ends = self._kafka.ends({entity.topic: entity.partitions for entity in there})
         holes = self._holes(there)
-        found: dict[str, list[LedgerFacts]] = {one.path.key: [] for one in entities}
-        for one in there:
-            starts = self._starts(one, heads)
-            for ledger in one.ledgers:
-                head, end = heads[ledger.keys.prefix], ends[one.topic].get(ledger.partition, 0)
+        found: dict[str, list[LedgerFacts]] = {entity.path.key: [] for entity in entities}
+        for entity in there:
+            starts = self._starts(entity, heads)
+            for ledger in entity.ledgers:
+                head, end = heads[ledger.keys.prefix], ends[entity.topic].get(ledger.partition, 0)
                 if head is None:
                     waiting = end - starts.get(ledger.partition, end)
-                    found[one.path.key].append(LedgerFacts(ledger.partition, is_there=False, waiting=waiting))
+                    found[entity.path.key].append(LedgerFacts(ledger.partition, is_there=False, waiting=waiting))
                     continue
-                empty = holes[one.path.key].get(ledger.partition, 0)
-                facts = self._facts(one, ledger, head, now_ms, written.get(ledger.keys.prefix))
-                found[one.path.key].append(replace(facts, waiting=_waiting(one, head, end - empty)))
-        return self._measured(there, ends, found)
+                empty = holes[entity.path.key].get(ledger.partition, 0)
+                facts = self._facts(entity, ledger, head, now_ms, written.get(ledger.keys.prefix))
+                found[entity.path.key].append(replace(facts, waiting=_count_waiting(entity, head, end - empty)))
+        return self._estimate_bytes(there, ends, found)
 
     def _heads(self, ledgers: Sequence[Ledger]) -> dict[str, _Head | None]:
         """Return the ledgers that Redis holds, by their prefixes; None for those that it does not."""
@@ -229,7 +235,7 @@ class _LedgerLook:
             for ledger, values, moving in zip(ledgers, fields, moves, strict=True)
         }
 
-    def _written(self) -> dict[str, int]:
+    def _checkpoint_versions(self) -> dict[str, int]:
         """Return the version of each ledger's last checkpoint, by the ledger's prefix."""
         name = self._kafka.checkpoints_topic
         if name not in self._topics:
@@ -239,12 +245,12 @@ class _LedgerLook:
 
     def _holes(self, entities: Sequence[Entity]) -> dict[str, dict[int, int]]:
         """Return how many offsets of each entity's partitions hold no message, by upkeep's last report."""
-        keys = [holes_key(self._namespace, one.path, one.generation) for one in entities]
+        keys = [holes_key(self._namespace, entity.path, entity.generation) for entity in entities]
         return {
-            one.path.key: {
+            entity.path.key: {
                 int(partition): int(count) for partition, _, count in (word.partition(":") for word in text.split())
             }
-            for one, text in zip(entities, self._redis.texts(keys), strict=True)
+            for entity, text in zip(entities, self._redis.texts(keys), strict=True)
         }
 
     def _starts(self, entity: Entity, heads: Mapping[str, _Head | None]) -> dict[int, int]:
@@ -277,7 +283,7 @@ class _LedgerLook:
             prepared_s=max((due[offset] for offset in prepared), default=None),
             moving_s=max((age for offset, age in due.items() if offset not in prepared), default=None),
             refused=[
-                RefusedCopy(
+                RefusedCopyFacts(
                     sequence_number(ledger.partition, offset),
                     size,
                     self._topic_of(entity, Intent.from_text(intents[offset])),
@@ -294,7 +300,7 @@ class _LedgerLook:
         # A transfer that ended is kept for a while, without an intent.
         return {offset: move.partition("|")[2] for offset, move in zip(offsets, moves, strict=True) if move}
 
-    def _measured(
+    def _estimate_bytes(
         self,
         entities: Sequence[Entity],
         ends: Mapping[str, Mapping[int, int]],
@@ -302,15 +308,15 @@ class _LedgerLook:
     ) -> dict[str, list[LedgerFacts]]:
         """Estimate the bytes of partitions that may be nearly full; a topic has those of its slowest subscription."""
         waiting: dict[tuple[str, int], int] = {}
-        for one in entities:
-            for facts in found[one.path.key]:
-                log = one.topic, facts.partition
+        for entity in entities:
+            for facts in found[entity.path.key]:
+                log = entity.topic, facts.partition
                 waiting[log] = max(waiting.get(log, 0), facts.waiting)
-        for one in entities:
-            if not one.path.is_dead_letter and not isinstance(one.description, SubscriptionDescription):
-                found[one.path.key] = [
-                    replace(facts, bytes=self._bytes(one, facts.partition, waiting, ends))
-                    for facts in found[one.path.key]
+        for entity in entities:
+            if not entity.path.is_dead_letter and not isinstance(entity.description, SubscriptionDescription):
+                found[entity.path.key] = [
+                    replace(facts, bytes=self._bytes(entity, facts.partition, waiting, ends))
+                    for facts in found[entity.path.key]
                 ]
         return found
 
@@ -330,7 +336,7 @@ class _LedgerLook:
         return count * self._kafka.mean_size(entity.topic, partition, max(0, end - count), end)
 
 
-def _waiting(entity: Entity, head: _Head, end: int) -> int:
+def _count_waiting(entity: Entity, head: _Head, end: int) -> int:
     """Return how many messages wait in a log, or are locked; of a topic itself, how many are scheduled."""
     if entity.is_topic:
         return head.number("scheduled")

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from kafkabus._redis.replies import mode_of
-from kafkabus.doctor.check import Check, listed, of_tls
-from kafkabus.doctor.facts import Facts, Missing, known
+from kafkabus.doctor.check import Check, list_names, of_tls
+from kafkabus.doctor.facts import Facts, Missing, require_fact
 from kafkabus.doctor.findings import Finding, State, failure, ok, warning
 
 OLDEST = (6, 2)
@@ -23,16 +23,16 @@ _MEBIBYTE = 1 << 20
 
 
 def _address(facts: Facts) -> Finding:
-    reached = known(facts.redis.address)
+    reached = require_fact(facts.redis.address)
     return failure(reached.problem) if reached.problem else ok(f"connected to {reached.address}")
 
 
 def _tls(facts: Facts) -> Finding:
-    return of_tls(known(facts.redis.tls), "Redis is used")
+    return of_tls(require_fact(facts.redis.tls), "Redis is used")
 
 
 def _authentication(facts: Facts) -> Finding:
-    refusal = known(facts.redis.refusal)
+    refusal = require_fact(facts.redis.refusal)
     return failure(refusal) if refusal else ok("Redis accepts this client")
 
 
@@ -44,9 +44,9 @@ def _of_each(look: Callable[[Info, Facts], Finding]) -> Callable[[Facts], Findin
     """Return the rule that the worst finding at any server counts, with the node of a cluster that it is about."""
 
     def worst(facts: Facts) -> Finding:
-        infos = known(facts.redis.infos)
+        infos = require_fact(facts.redis.infos)
         findings = [(look(info, facts), str(info.get("node", ""))) for info in infos]
-        finding, node = max(findings, key=lambda one: _BADNESS.index(one[0].state))
+        finding, node = max(findings, key=lambda pair: _BADNESS.index(pair[0].state))
         if finding.state is State.OK or not node:
             return finding
         return replace(finding, found=f"node {node}: {finding.found}")
@@ -65,7 +65,7 @@ def _version(info: Info, _: Facts) -> Finding:
 
 
 def _mode(facts: Facts) -> Finding:
-    infos = known(facts.redis.infos)
+    infos = require_fact(facts.redis.infos)
     mode = mode_of(infos[0])
     if "node" in infos[0]:
         return ok(f"it is a Redis Cluster, with {len(infos)} primaries")
@@ -76,7 +76,7 @@ def _right(trial: str, verb: str) -> Callable[[Facts], Finding]:
     """Return the rule about a right that was tried."""
 
     def look(facts: Facts) -> Finding:
-        refusal = known(known(facts.redis.rights).get(trial, Missing("it was not tried")))
+        refusal = require_fact(require_fact(facts.redis.rights).get(trial, Missing("it was not tried")))
         return failure(refusal) if refusal else ok(f"the user may {verb}")
 
     return look
@@ -94,7 +94,7 @@ def _persistence(info: Info, facts: Facts) -> Finding:
         if info.get("aof_last_write_status", "ok") != "ok":
             return failure("the last write to the append-only file failed", "see to the disk of Redis, and to its log")
         return ok("it has an append-only file")
-    snapshots = known(facts.redis.settings)["save"]
+    snapshots = require_fact(facts.redis.settings)["save"]
     if not snapshots:
         return warning("it persists nothing: if it ends, received messages are delivered again")
     if info.get("rdb_last_bgsave_status", "ok") != "ok":
@@ -107,9 +107,9 @@ def _replication(info: Info, facts: Facts) -> Finding:
         primary = f"{info.get('master_host')}:{info.get('master_port')}"
         return failure(f"it is a replica of {primary}, and takes no writes")
     replicas = [info[f"slave{number}"] for number in range(int(info.get("connected_slaves", 0)))]
-    late = [f"{one.get('ip')}:{one.get('port')}" for one in replicas if _is_late(one)]
+    late = [f"{replica.get('ip')}:{replica.get('port')}" for replica in replicas if _is_late(replica)]
     if late:
-        return warning(f"replicas do not keep up: {listed(late)}", "see whether they run, and to their logs")
+        return warning(f"replicas do not keep up: {list_names(late)}", "see whether they run, and to their logs")
     # Redis tells this only if it asks for replicas.
     good = int(info.get("min_slaves_good_slaves", len(replicas)))
     needed = 0 if isinstance(facts.redis.settings, Missing) else int(facts.redis.settings["min-replicas-to-write"] or 0)

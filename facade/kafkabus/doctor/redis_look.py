@@ -10,14 +10,14 @@ from kafkabus._core.exceptions import ServiceBusAuthenticationError, ServiceBusA
 from kafkabus._redis.probe import RedisPlace, RedisProbe
 from kafkabus.doctor.facts import Handshake, Missing, Reached, RedisFacts
 from kafkabus.doctor.network import reach, reach_path, shake_hands, speaks_tls
-from kafkabus.doctor.steps import Limits, Line
+from kafkabus.doctor.steps import Line, LookLimits
 
 SETTINGS = ("save", "min-replicas-to-write")
 """The settings that INFO does not tell."""
 
 
 def look_at_redis(
-    places: Sequence[RedisPlace], probe: RedisProbe, limits: Limits, clock: Callable[[], float]
+    places: Sequence[RedisPlace], probe: RedisProbe, limits: LookLimits, clock: Callable[[], float]
 ) -> RedisFacts:
     """Return the facts of Redis.
 
@@ -42,13 +42,14 @@ def look_at_redis(
     return facts
 
 
-def _connect(facts: RedisFacts, line: Line, places: Sequence[RedisPlace], probe: RedisProbe, limits: Limits) -> str:
+def _connect(facts: RedisFacts, line: Line, places: Sequence[RedisPlace], probe: RedisProbe, limits: LookLimits) -> str:
     """Have Redis accept the client; return why it does not, empty if it does."""
     seconds = limits.answer_s
     attempts = [(place, line.ask("to connect", partial(_reach, place, seconds))) for place in places]
     # One Sentinel, or one node of a cluster, knows where the others are.
     place, facts.address = next(
-        ((place, one) for place, one in attempts if not isinstance(one, Missing) and not one.problem), attempts[0]
+        ((place, address) for place, address in attempts if not isinstance(address, Missing) and not address.problem),
+        attempts[0],
     )
     if isinstance(facts.address, Missing) or facts.address.problem:
         return "Redis is not reached"

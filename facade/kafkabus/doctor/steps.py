@@ -19,7 +19,7 @@ _ANSWERED_WITHIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class LookLimits:
     """The limits of a look.
 
     Attributes:
@@ -45,7 +45,7 @@ class Line:
         ended: Why no step is taken; None: steps are taken.
     """
 
-    def __init__(self, limits: Limits, ended: Missing | None = None) -> None:
+    def __init__(self, limits: LookLimits, ended: Missing | None = None) -> None:
         self._limit = limits.step_s
         self._ended = ended
 

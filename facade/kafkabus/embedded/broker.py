@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from kafkabus.embedded.class_archive import ClassArchive
-    from kafkabus.embedded.cluster import Cluster
+    from kafkabus.embedded.cluster import EmbeddedCluster
     from kafkabus.embedded.exposure import Listener
     from kafkabus.embedded.java import Java
 
@@ -83,7 +83,7 @@ class Broker:
     """
 
     number: int
-    cluster: Cluster
+    cluster: EmbeddedCluster
     folder: Path
     log: Path
     java: Java
@@ -97,7 +97,7 @@ class Broker:
         return broker_names(self.number)[-1]
 
     @property
-    def formatted(self) -> bool:
+    def is_formatted(self) -> bool:
         """Whether the broker's storage has been formatted."""
         return (self.folder / _FORMATTED).exists()
 
@@ -107,7 +107,7 @@ class Broker:
         self._write(_SETTINGS, self._settings())
         self._write(_CONTROLLER_SETTINGS, self._controller_settings())
         (self.folder / _LOGGING).write_text(_LOGGING_TEXT)
-        if not self.formatted:
+        if not self.is_formatted:
             # Left over from an interrupted formatting.
             shutil.rmtree(self.folder / _RECORDS, ignore_errors=True)
 
@@ -125,11 +125,11 @@ class Broker:
 
     def command(self) -> list[str]:
         """Return the command that runs the broker, in its folder."""
-        several = len(self.cluster.broker_ports) > 1
-        heap = ("-Xms128m", "-Xmx512m") if several else ("-Xms256m", "-Xmx768m")
+        is_cluster = len(self.cluster.broker_ports) > 1
+        heap = ("-Xms128m", "-Xmx512m") if is_cluster else ("-Xms256m", "-Xmx768m")
         options = (*heap, "-XX:+ExitOnOutOfMemoryError", *self.archive.options(self.class_list))
         broker = [*self._java(*options), "kafka.Kafka", _SETTINGS]
-        if several:
+        if is_cluster:
             return broker
         log = self.log.with_name(f"{self.name}-controller.log")
         short = ("-Xmx128m", "-XX:TieredStopAtLevel=1", *self._loaded_ahead())
@@ -167,8 +167,8 @@ class Broker:
         clients = f"PLAINTEXT://{HOST}:{self.cluster.broker_ports[place]}"
         controller = f"CONTROLLER://{HOST}:{self.cluster.controller_ports[place]}"
         elsewhere = {f"ELSEWHERE{number}": listener for number, listener in enumerate(self.listeners)}
-        exposed = [f"{name}://{ANY_HOST}:{one.port + place}" for name, one in elsewhere.items()]
-        told = [f"{name}://{one.host}:{one.advertised_port + place}" for name, one in elsewhere.items()]
+        exposed = [f"{name}://{ANY_HOST}:{listener.port + place}" for name, listener in elsewhere.items()]
+        told = [f"{name}://{listener.host}:{listener.advertised_port + place}" for name, listener in elsewhere.items()]
         return {
             "process.roles": "broker,controller",
             "node.id": self.number,
@@ -263,5 +263,5 @@ def _sessions(brokers: int) -> dict[str, object]:
     }
 
 
-def _voters(cluster: Cluster) -> str:
+def _voters(cluster: EmbeddedCluster) -> str:
     return ",".join(f"{number}@{HOST}:{port}" for number, port in enumerate(cluster.controller_ports, start=1))

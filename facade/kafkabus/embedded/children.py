@@ -126,7 +126,7 @@ class Child:
     @property
     def mark(self) -> ProcessMark | None:
         """The mark of the server's process, or None if it does not run."""
-        return ProcessMark.of(self._process.pid) if self._process is not None else None
+        return ProcessMark.from_pid(self._process.pid) if self._process is not None else None
 
     def tend(self) -> bool:
         """Note if the server ended, and start it when a start is due.
@@ -164,7 +164,7 @@ class Child:
             self._process.send_signal(number)
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether the server runs."""
         return self._process is not None and self._process.poll() is None
 
@@ -204,7 +204,7 @@ def stop_all(children: Sequence[Child], lifeline: Lifeline, grace: float) -> Non
             child.signal(signal.SIGTERM)
             # A paused process would not receive the signal.
             child.signal(signal.SIGCONT)
-    while any(child.running for child in children):
+    while any(child.is_running for child in children):
         if time.monotonic() >= deadline:
             for child in children:
                 child.signal(signal.SIGKILL)

@@ -33,7 +33,7 @@ _PASSWORD = re.compile(r"[!-~]+")
 
 
 @dataclass(frozen=True)
-class Cluster:
+class EmbeddedCluster:
     """Identity and addresses of the servers of one data folder.
 
     Attributes:
@@ -118,7 +118,7 @@ class Addresses:
         if exposure.redis_port is not None:
             self._ports.pop().release()
             numbers[-1] = exposure.redis_port
-        self.cluster = Cluster(
+        self.cluster = EmbeddedCluster(
             before.cluster_id if before else _new_cluster_id(),
             tuple(numbers[:brokers]),
             tuple(numbers[brokers:-1]),
@@ -145,7 +145,7 @@ def broker_names(brokers: int) -> list[str]:
     return [f"broker-{number}" for number in range(1, brokers + 1)]
 
 
-def _ports(cluster: Cluster) -> list[int]:
+def _ports(cluster: EmbeddedCluster) -> list[int]:
     return [*cluster.broker_ports, *cluster.controller_ports, cluster.redis_port]
 
 
@@ -172,7 +172,7 @@ def _given_password() -> Secret | None:
     return Secret(given) if given else None
 
 
-def _load(data: Path) -> Cluster | None:
+def _load(data: Path) -> EmbeddedCluster | None:
     file = data / _FILE
     try:
         stored = json.loads(file.read_text())
@@ -181,7 +181,7 @@ def _load(data: Path) -> Cluster | None:
                 f"{data} is in format {stored['format']} of a later kafkabus; this kafkabus {installed_version()} uses folders "
                 f"of format {_FORMAT}. Upgrade it, or use another data folder."
             )
-        return Cluster(
+        return EmbeddedCluster(
             str(stored["cluster_id"]),
             tuple(int(port) for port in stored["broker_ports"]),
             tuple(int(port) for port in stored["controller_ports"]),
@@ -195,6 +195,6 @@ def _load(data: Path) -> Cluster | None:
         raise EmbeddedRuntimeError(f"{file} is damaged ({error!r}). Restore it, or use another data folder.") from error
 
 
-def _save(data: Path, cluster: Cluster) -> None:
+def _save(data: Path, cluster: EmbeddedCluster) -> None:
     stored = {"format": _FORMAT, **vars(cluster), "redis_password": cluster.redis_password.reveal()}
     write_private(data / _FILE, json.dumps(stored, indent=1))

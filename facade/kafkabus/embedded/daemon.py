@@ -11,7 +11,7 @@ from kafkabus.embedded.exposure import NOT_EXPOSED, Exposure
 from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import DataFolderBusyError, SupervisorLink
 from kafkabus.embedded.runtime import STOP_PATIENCE_S, check_platform, check_request
-from kafkabus.embedded.state import State, read_live_state
+from kafkabus.embedded.state import RuntimeState, read_live_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -94,7 +94,7 @@ def up(
         else:
             time.sleep(_POLL_S)
     _check_same(state, brokers, namespace, exposure, gateway)
-    return _running(state)
+    return _to_running(state)
 
 
 def down(data: Path, timeout: float = STOP_PATIENCE_S) -> bool:
@@ -136,7 +136,7 @@ def status(data: Path) -> RunningNamespace | None:
         The running namespace, or None if none serves there, or none does yet.
     """
     state = read_live_state(data.absolute())
-    return _running(state) if state is not None and state.phase == "ready" else None
+    return _to_running(state) if state is not None and state.phase == "ready" else None
 
 
 def _start(
@@ -164,7 +164,9 @@ def _start(
         link.release()
 
 
-def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure, gateway: GatewayPorts | None) -> None:
+def _check_same(
+    state: RuntimeState, brokers: int, namespace: str, exposure: Exposure, gateway: GatewayPorts | None
+) -> None:
     if not state.detached:
         raise EmbeddedRuntimeError(
             f"A program with a runtime of its own uses {state.data}, and what runs there ends with "
@@ -189,7 +191,7 @@ def _check_same(state: State, brokers: int, namespace: str, exposure: Exposure, 
         )
 
 
-def _running(state: State) -> RunningNamespace:
+def _to_running(state: RuntimeState) -> RunningNamespace:
     return RunningNamespace(
         state.connection_string,
         state.bootstrap_servers,

@@ -46,8 +46,8 @@ class Listener:
             )
         port = int(match["port"])
         listener = cls(port, match["host"], int(match["advertised"] or port))
-        for one in (listener.port, listener.advertised_port):
-            _check_port(one, f"the listener {text!r}")
+        for number in (listener.port, listener.advertised_port):
+            _check_port(number, f"the listener {text!r}")
         return listener
 
     def __str__(self) -> str:

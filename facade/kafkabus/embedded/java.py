@@ -102,7 +102,7 @@ def spark_java_home() -> Path | None:
         if java.version not in SUITED_TO_SPARK:
             continue
         if not _accepts(java.program, _SPARK_MODULE_OPTION):
-            return _wrapped(java)
+            return _write_wrapper(java)
         found_by_spark = number == 0 and not java.bundled
         return None if found_by_spark else java.program.resolve().parent.parent
     raise EmbeddedRuntimeError(
@@ -145,7 +145,7 @@ def _run(program: Path, *arguments: str) -> subprocess.CompletedProcess[str] | N
         return None
 
 
-def _wrapped(java: Java) -> Path:
+def _write_wrapper(java: Java) -> Path:
     """Write the wrapper, unless it exists, and return the folder to use as ``JAVA_HOME``."""
     home = cache_folder() / f"spark-java-{java.version}"
     program = home / "bin" / "java"

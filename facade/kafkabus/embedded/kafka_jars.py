@@ -83,7 +83,7 @@ def installed_jars() -> Path | None:
     """
     given = os.environ.get(JARS_VARIABLE)
     if given:
-        return _checked(given)
+        return _check_folder(given)
     home = _home()
     try:
         sizes: dict[str, int] = json.loads((home / _MANIFEST).read_text())
@@ -125,10 +125,10 @@ def provide_jars(bench: Workbench, on_progress: Callable[[str], None]) -> Path:
 
 def pinned_jars() -> list[Jar]:
     """Return the jars to download."""
-    return [Jar(*one) for one in json.loads(PINNED.read_text())]
+    return [Jar(*pin) for pin in json.loads(PINNED.read_text())]
 
 
-def _checked(given: str) -> Path:
+def _check_folder(given: str) -> Path:
     """Return a folder that the environment names."""
     folder = Path(given).absolute()
     if not any(folder.glob("kafka_*.jar")):
@@ -170,7 +170,7 @@ def download(jars: Sequence[Jar], folder: Path, bench: Workbench, on_progress: C
     on_progress(f"downloading Kafka {KAFKA_VERSION} ({total / _MB:.0f} MB, once) ...")
     told, until = 0, time.monotonic() + _DOWNLOAD_LIMIT_S
     try:
-        while not downloads.done():
+        while not downloads.is_done():
             bench.pause(_RETRY_S)
             percent = min(100 * downloads.received // total, 99)
             if percent >= told + _TOLD_EVERY:
@@ -214,7 +214,7 @@ class _Downloads:
         mirror = os.environ.get(MIRROR_VARIABLE)
         self._repository = folder.with_name("repository")
         self._maven: Any = MavenContext(
-            resolver=PythonResolver(progress_callback=self._counting),
+            resolver=PythonResolver(progress_callback=self._count_progress),
             repo_cache=self._repository,
             local_repos=[],
             remote_repos={"mirror": mirror.rstrip("/")} if mirror else None,
@@ -223,7 +223,7 @@ class _Downloads:
         for thread in self._threads:
             thread.start()
 
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Return whether all downloads are finished, or one failed."""
         return self.failure is not None or not any(thread.is_alive() for thread in self._threads)
 
@@ -269,7 +269,7 @@ class _Downloads:
         return None
 
     @contextmanager
-    def _counting(self, _name: str, _size: int) -> Generator[Callable[[int], None]]:
+    def _count_progress(self, _name: str, _size: int) -> Generator[Callable[[int], None]]:
         yield self._count
 
     def _count(self, number: int) -> None:

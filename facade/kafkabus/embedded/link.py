@@ -143,7 +143,7 @@ class SupervisorLink:
         self._close_all()
         self._reap(0.0 if self._detach else 5.0)
 
-    def let_go(self) -> None:
+    def close_copy(self) -> None:
         """Close a forked copy of the link, which would keep the supervisor running after the starter's end."""
         self._close_all()
 
@@ -194,7 +194,7 @@ _links: weakref.WeakSet[SupervisorLink] = weakref.WeakSet()
 def _after_fork() -> None:
     for link in tuple(_links):
         with contextlib.suppress(OSError):
-            link.let_go()
+            link.close_copy()
 
 
 if hasattr(os, "register_at_fork"):

@@ -40,8 +40,8 @@ class ReservedPort:
 
     def release(self) -> None:
         """Release the port to other programs."""
-        for one in self._sockets:
-            one.close()
+        for held in self._sockets:
+            held.close()
 
 
 _Sockets = tuple[socket.socket, ...]

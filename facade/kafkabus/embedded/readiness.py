@@ -14,7 +14,7 @@ from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import answers_ping
 
 if TYPE_CHECKING:
-    from kafkabus.embedded.cluster import Cluster
+    from kafkabus.embedded.cluster import EmbeddedCluster
 
 _silent = logging.getLogger(f"{__name__}.client")
 _silent.disabled = True
@@ -27,7 +27,7 @@ class ServiceProbe:
         cluster: The cluster.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: EmbeddedCluster) -> None:
         self._cluster = cluster
         self._awaited = broker_names(len(cluster.broker_ports))
         self._admin = AdminClient(
@@ -42,7 +42,7 @@ class ServiceProbe:
             logger=_silent,
         )
 
-    def missing(self, timeout: float) -> str | None:
+    def find_missing(self, timeout: float) -> str | None:
         """Return one server that does not serve yet.
 
         Args:

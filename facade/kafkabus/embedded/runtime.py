@@ -14,7 +14,7 @@ from kafkabus.embedded.errors import EmbeddedRuntimeError
 from kafkabus.embedded.exposure import NOT_EXPOSED, Exposure
 from kafkabus.embedded.folders import make_private
 from kafkabus.embedded.link import SupervisorLink
-from kafkabus.embedded.state import State, read_live_state
+from kafkabus.embedded.state import RuntimeState, read_live_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -70,7 +70,7 @@ class EmbeddedRuntime:
         self._owner = os.getpid()
         self._link: SupervisorLink | None = None
         self._data: Path | None = None
-        self._state: State | None = None
+        self._state: RuntimeState | None = None
 
     def start(self) -> EmbeddedRuntime:
         """Start Kafka and Redis, and return when they serve; without effect if they run.
@@ -117,27 +117,27 @@ class EmbeddedRuntime:
     @property
     def connection_string(self) -> str:
         """The namespace's connection string, for `ServiceBusClient`."""
-        return self._running().connection_string
+        return self._running_state().connection_string
 
     @property
     def bootstrap_servers(self) -> str:
         """Kafka's addresses, in the format for clients."""
-        return self._running().bootstrap_servers
+        return self._running_state().bootstrap_servers
 
     @property
     def redis_url(self) -> str:
         """The URL of Redis, with its password."""
-        return self._running().redis_url
+        return self._running_state().redis_url
 
     @property
     def data(self) -> Path:
         """The data folder."""
-        return self._running().data
+        return self._running_state().data
 
     @property
     def pid(self) -> int:
         """The supervisor's pid."""
-        return self._running().supervisor.pid
+        return self._running_state().supervisor.pid
 
     @property
     def processes(self) -> Mapping[str, int]:
@@ -170,7 +170,7 @@ class EmbeddedRuntime:
         if self._state is None:
             raise EmbeddedRuntimeError(f"The supervisor of {self._data} ended. Start it again.")
 
-    def _running(self) -> State:
+    def _running_state(self) -> RuntimeState:
         if self._state is None:
             raise EmbeddedRuntimeError(
                 "The embedded runtime does not run. Call start(), or use it in a with statement."

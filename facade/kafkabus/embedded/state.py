@@ -40,7 +40,7 @@ class ProcessMark:
     started: float
 
     @classmethod
-    def of(cls, pid: int) -> ProcessMark | None:
+    def from_pid(cls, pid: int) -> ProcessMark | None:
         """Mark a process.
 
         Args:
@@ -71,7 +71,7 @@ class ProcessMark:
 
 
 @dataclass(frozen=True)
-class State:
+class RuntimeState:
     """The state of a data folder's runtime, as its supervisor last wrote it.
 
     Attributes:
@@ -117,7 +117,7 @@ class State:
         return {name: mark.pid for name, mark in self.processes.items() if mark.find() is not None}
 
 
-def read_state(data: Path) -> State | None:
+def read_state(data: Path) -> RuntimeState | None:
     """Return the last written state of a data folder, whether it is still true or not.
 
     Args:
@@ -128,17 +128,17 @@ def read_state(data: Path) -> State | None:
     """
     try:
         # A supervisor of a later version may write more.
-        known = {one.name for one in fields(State)}
+        known = {setting.name for setting in fields(RuntimeState)}
         stored = {name: value for name, value in json.loads((data / STATE_FILE).read_text()).items() if name in known}
         stored["data"] = data
         stored["supervisor"] = ProcessMark(**stored["supervisor"])
         stored["processes"] = {name: ProcessMark(**mark) for name, mark in stored["processes"].items()}
-        return State(**stored)
+        return RuntimeState(**stored)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def read_live_state(data: Path) -> State | None:
+def read_live_state(data: Path) -> RuntimeState | None:
     """Return the state of a data folder whose supervisor runs.
 
     Args:
@@ -151,7 +151,7 @@ def read_live_state(data: Path) -> State | None:
     return state if state is not None and state.supervisor.find() is not None else None
 
 
-def write_state(data: Path, state: State) -> None:
+def write_state(data: Path, state: RuntimeState) -> None:
     """Replace the state of a data folder atomically.
 
     Args:
@@ -166,7 +166,7 @@ def remove_state(data: Path) -> None:
     (data / STATE_FILE).unlink(missing_ok=True)
 
 
-def live_states() -> Iterator[State]:
+def live_states() -> Iterator[RuntimeState]:
     """Return the states of all runtimes of this user that run on this machine."""
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []

@@ -37,7 +37,7 @@ from kafkabus.embedded.state import (
     LOG_FOLDER,
     SUPERVISOR_LOG,
     ProcessMark,
-    State,
+    RuntimeState,
     read_live_state,
     read_state,
     remove_state,
@@ -48,7 +48,7 @@ from kafkabus_mapping.connection import CONNECTION_STRING_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from kafkabus.embedded.cluster import Cluster
+    from kafkabus.embedded.cluster import EmbeddedCluster
 
 _logger = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Supervisor:
         self._addresses: Addresses | None = None
         self._gateway: GatewayChild | None = None
         self._archiving: Archiving | None = None
-        self._state = State(
+        self._state = RuntimeState(
             phase="starting",
             data=order.data,
             supervisor=ProcessMark.own(),
@@ -193,7 +193,7 @@ class Supervisor:
     def _start_brokers(self, brokers: Sequence[Broker]) -> None:
         for broker in brokers:
             broker.prepare()
-        self._format([broker for broker in brokers if not broker.formatted])
+        self._format([broker for broker in brokers if not broker.is_formatted])
         for broker in brokers:
             self._add_child(broker.name, broker.command(), broker.folder)
 
@@ -214,12 +214,12 @@ class Supervisor:
         self._children.append(Child(name, command, folder, self._output(name), environment))
         self._tend()
 
-    def _await_service(self, cluster: Cluster) -> None:
+    def _await_service(self, cluster: EmbeddedCluster) -> None:
         # Imported while the servers start: it takes a while, and is not needed before.
         from kafkabus.embedded.readiness import ServiceProbe
 
         probe = ServiceProbe(cluster)
-        self._await(lambda: probe.missing(_PROBE_S))
+        self._await(lambda: probe.find_missing(_PROBE_S))
 
     def _await(self, missing: Callable[[], str | None]) -> None:
         """Wait until no child is missing; the function names one that does not serve yet."""
@@ -244,13 +244,16 @@ class Supervisor:
                     f"{self._tails(child.name)}"
                 )
 
-    def _become_ready(self, cluster: Cluster) -> None:
+    def _become_ready(self, cluster: EmbeddedCluster) -> None:
         self._state = replace(
             self._state,
             connection_string=cluster.connection_string(self._order.namespace),
             bootstrap_servers=cluster.bootstrap_servers,
             redis_url=cluster.redis_url,
-            elsewhere=[cluster.connection_string(self._order.namespace, one) for one in self._order.exposure.listeners],
+            elsewhere=[
+                cluster.connection_string(self._order.namespace, listener)
+                for listener in self._order.exposure.listeners
+            ],
             **self._gateway_state(),
         )
         if self._order.upkeep:
@@ -354,7 +357,7 @@ class Supervisor:
         return "\n".join(log_tail(file) for file in files if file.exists())
 
 
-def _end_leftovers(state: State | None) -> None:
+def _end_leftovers(state: RuntimeState | None) -> None:
     """End servers whose supervisor was killed, before their ports and files are used again."""
     left = [mark.find() for mark in (state.processes.values() if state else ())]
     processes = [process for process in left if process is not None]

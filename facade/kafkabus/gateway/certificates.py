@@ -48,7 +48,7 @@ class CertificateFiles:
     server_key: Path
 
     @classmethod
-    def within(cls, folder: Path) -> CertificateFiles:
+    def in_folder(cls, folder: Path) -> CertificateFiles:
         """Return the files in a folder."""
         return cls(folder / "ca.pem", folder / "ca-key.pem", folder / "server.pem", folder / "server-key.pem")
 
@@ -76,7 +76,7 @@ def make_certificate(
         ValueError: A name breaks the rules of names, or the authority in the folder cannot sign; the error says why.
         OSError: A file cannot be read or written.
     """
-    files = CertificateFiles.within(folder)
+    files = CertificateFiles.in_folder(folder)
     names = [_general_name(host) for host in hosts]
     if not replace:
         for path in (files.server, files.server_key):
@@ -86,7 +86,7 @@ def make_certificate(
     authority = _authority(files, now)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
-        _begun(_common_name(hosts[0]), authority.certificate.subject, key, now)
+        _start_certificate(_common_name(hosts[0]), authority.certificate.subject, key, now)
         .not_valid_after(min(now + life, authority.certificate.not_valid_after_utc))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -135,7 +135,7 @@ def _new_authority(files: CertificateFiles, now: datetime) -> _Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = _common_name(_NAMED)
     certificate = (
-        _begun(name, name, key, now)
+        _start_certificate(name, name, key, now)
         .not_valid_after(now + AUTHORITY_LIFE)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(signs_certificates=True), critical=True)
@@ -147,7 +147,7 @@ def _new_authority(files: CertificateFiles, now: datetime) -> _Authority:
     return _Authority(certificate, key)
 
 
-def _begun(
+def _start_certificate(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
 ) -> x509.CertificateBuilder:
     return (
@@ -194,7 +194,7 @@ def _general_name(host: str) -> x509.GeneralName:
         name = host.removeprefix("*.").encode("idna").decode("ascii")
     except UnicodeError as error:
         raise ValueError(f"{host!r} is no name of a host: {error}; write a name such as gateway.example") from error
-    if not name or any(one.isspace() or one in "/:@*" for one in name):
+    if not name or any(character.isspace() or character in "/:@*" for character in name):
         raise ValueError(f"{host!r} is no name of a host: write a name such as gateway.example, or an address")
     return x509.DNSName(f"*.{name}" if host.startswith("*.") else name)
 

@@ -12,7 +12,7 @@ WITHIN: Final = 5.0
 """Within how many seconds Kafka and Redis have to answer; probes wait no longer."""
 
 
-class Health:
+class NamespaceHealth:
     """Looks whether a namespace can be reached; all that ask at a time share one look.
 
     Args:

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import override
 
 from kafkabus import __version__
-from kafkabus.gateway.health import Health
+from kafkabus.gateway.health import NamespaceHealth
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.metrics import instrument, uninstrument
 
@@ -79,7 +79,7 @@ class _Figures(Collector):
         yield broken
 
 
-async def reasons_of(gateway: Gateway, health: Health) -> Mapping[str, str]:
+async def reasons_of(gateway: Gateway, health: NamespaceHealth) -> Mapping[str, str]:
     """Return why a gateway is not ready; nothing if it is."""
     if gateway.commons.is_closing:
         return {"gateway": "it is stopped"}

@@ -63,7 +63,7 @@ class Ports:
         if self.certificate is None:
             return None
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        files = " and ".join(str(one) for one in (self.certificate, self.key) if one is not None)
+        files = " and ".join(str(file) for file in (self.certificate, self.key) if file is not None)
         try:
             context.load_cert_chain(self.certificate, self.key)
         except ssl.SSLError as error:
@@ -100,7 +100,7 @@ async def serve(
     limit_arenas()
     settings = replace(settings, connections=_connections(settings.connections))
     stop = stop_on_signals(LOGGER, "gateway", within=END_WITHIN, late=LATE, lifeline=lifeline)
-    async with running(connection_string, ports, settings) as bound, returning_memory():
+    async with run_gateway(connection_string, ports, settings) as bound, returning_memory():
         collect_rarely()
         LOGGER.info(
             "gateway_started host=%s amqp=%s tls=%s http=%s https=%s",
@@ -132,7 +132,7 @@ def _connections(wanted: int) -> int:
 
 
 @asynccontextmanager
-async def running(connection_string: str, ports: Ports, settings: GatewaySettings) -> AsyncGenerator[Bound]:
+async def run_gateway(connection_string: str, ports: Ports, settings: GatewaySettings) -> AsyncGenerator[Bound]:
     """Run a gateway until the block ends.
 
     Args:
@@ -168,12 +168,12 @@ async def _endpoint(gateway: Gateway, host: str, port: int) -> AsyncGenerator[No
     from prometheus_client import disable_created_metrics
 
     from kafkabus._runtime.health_endpoint import HealthEndpoint
-    from kafkabus.gateway.health import Health
+    from kafkabus.gateway.health import NamespaceHealth
     from kafkabus.gateway.metrics import GatewayMetrics, reasons_of
 
     # A series for each counter that says when it began, which nothing reads.
     disable_created_metrics()
-    metrics, health = GatewayMetrics(gateway), Health(gateway.namespace.administration)
+    metrics, health = GatewayMetrics(gateway), NamespaceHealth(gateway.namespace.administration)
     try:
         async with HealthEndpoint(
             host, port, reasons=lambda: reasons_of(gateway, health), metrics=metrics, option="--metrics", logger=LOGGER

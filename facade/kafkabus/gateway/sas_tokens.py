@@ -39,7 +39,7 @@ else:
     import tomli as tomllib
 
 __all__ = [
-    "Claim",
+    "AccessClaim",
     "Policies",
     "Policy",
     "Right",
@@ -141,7 +141,7 @@ class Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class AccessClaim:
     """A client's permission.
 
     Attributes:
@@ -176,11 +176,11 @@ class Claim:
             needed = " or ".join(right.value for right in rights)
             raise UnauthorizedError(
                 f"{needed} claim is required for this operation; policy {self.policy!r} grants "
-                f"{', '.join(sorted(one.value for one in self.rights))}"
+                f"{', '.join(sorted(right.value for right in self.rights))}"
             )
 
 
-UNCHECKED = Claim("", IMPLIED[Right.MANAGE], "", math.inf)
+UNCHECKED = AccessClaim("", IMPLIED[Right.MANAGE], "", math.inf)
 """The claim of a client whose keys are carried and not checked."""
 
 
@@ -203,7 +203,7 @@ class Policy:
     def has_key(self, key: str) -> bool:
         """Return whether a key is one of the policy's, in a time that does not depend on the answer."""
         given = key.encode(errors="surrogatepass")
-        return True in [hmac.compare_digest(given, one.reveal().encode()) for one in self.keys]
+        return True in [hmac.compare_digest(given, secret.reveal().encode()) for secret in self.keys]
 
 
 class Policies:
@@ -215,8 +215,8 @@ class Policies:
 
     def __init__(self, policies: Sequence[Policy]) -> None:
         # The first claim of a token is its widest one.
-        self._policies = sorted(policies, key=lambda one: len(one.scope))
-        self._names = frozenset(one.name for one in policies)
+        self._policies = sorted(policies, key=lambda policy: len(policy.scope))
+        self._names = frozenset(policy.name for policy in policies)
         self._failed = FailedAttempts()
 
     @classmethod
@@ -229,7 +229,7 @@ class Policies:
         """
         return cls(_policies_in(path, _read(path)))
 
-    def verify(self, token: str, now: float, address: str = "") -> Claim:
+    def verify(self, token: str, now: float, address: str = "") -> AccessClaim:
         """Return the claim of a token, the widest one if there are several.
 
         Args:
@@ -243,8 +243,10 @@ class Policies:
         """
         return self._claims(token, now, address)[0]
 
-    def check(self, token: str, path: str, now: float, *rights: Right, address: str = "", late: float = 0.0) -> Claim:
-        """Return the claim of a token that allows an operation; see ``Claim.require`` and ``verify``.
+    def check(
+        self, token: str, path: str, now: float, *rights: Right, address: str = "", late: float = 0.0
+    ) -> AccessClaim:
+        """Return the claim of a token that allows an operation; see ``AccessClaim.require`` and ``verify``.
 
         Args:
             token: A shared access signature.
@@ -258,8 +260,8 @@ class Policies:
             UnauthorizedError: The token is malformed, has expired, no key of its policy signed it, or it does not allow the
                 operation.
         """
-        first, *others = self._claims(token, now, address, late)
-        for claim in others:
+        first, *narrower = self._claims(token, now, address, late)
+        for claim in narrower:
             try:
                 claim.require(path, now - late, *rights)
             except UnauthorizedError:
@@ -268,7 +270,7 @@ class Policies:
         first.require(path, now - late, *rights)
         return first
 
-    def log_in(self, name: str, key: str, now: float, address: str = "") -> tuple[Claim, ...]:
+    def log_in(self, name: str, key: str, now: float, address: str = "") -> tuple[AccessClaim, ...]:
         """Return the claims of a client that gives the name and a key of a policy; they do not end.
 
         Args:
@@ -283,11 +285,11 @@ class Policies:
         """
         self._check_attempts(name, now, address)
         # All keys of all policies are tried, so that the time does not tell which names and keys there are.
-        opened = [one for one in self._policies if one.has_key(key) and one.name == name]
+        opened = [policy for policy in self._policies if policy.has_key(key) and policy.name == name]
         if not opened:
             self._count_failure(name, now, address)
             raise UnauthorizedError("no policy of that name has that key; check both")
-        return tuple(Claim(one.name, one.rights, one.scope, math.inf) for one in opened)
+        return tuple(AccessClaim(policy.name, policy.rights, policy.scope, math.inf) for policy in opened)
 
     def has(self, name: str) -> bool:
         """Return whether there is a policy of that name."""
@@ -301,7 +303,7 @@ class Policies:
         if address:
             self._failed.add(address, name if self.has(name) else "", now)
 
-    def _claims(self, token: str, now: float, address: str, late: float = 0.0) -> list[Claim]:
+    def _claims(self, token: str, now: float, address: str, late: float = 0.0) -> list[AccessClaim]:
         if not token:
             raise UnauthorizedError(
                 "the token is missing: send a shared access signature of a policy of this namespace"
@@ -310,7 +312,9 @@ class Policies:
         if now - late >= signature.expires_at:
             raise UnauthorizedError("ExpiredToken: the token has expired; make a new one")
         self._check_attempts(signature.policy, now, address)
-        signers = [one for one in self._policies if one.name == signature.policy and _signed(signature, one)]
+        signers = [
+            policy for policy in self._policies if policy.name == signature.policy and _is_signed_by(signature, policy)
+        ]
         if not signers:
             self._count_failure(signature.policy, now, address)
             raise UnauthorizedError(
@@ -319,16 +323,16 @@ class Policies:
             )
         scope = signature.scope
         claims = [
-            Claim(one.name, one.rights, max(one.scope, scope, key=len), signature.expires_at)
-            for one in signers
-            if covers(one.scope, scope) or covers(scope, one.scope)
+            AccessClaim(policy.name, policy.rights, max(policy.scope, scope, key=len), signature.expires_at)
+            for policy in signers
+            if covers(policy.scope, scope) or covers(scope, policy.scope)
         ]
         if not claims:
             raise UnauthorizedError(f"policy {signature.policy!r} does not cover the token's {scope!r}")
         return claims
 
 
-def claim_of(policies: Policies | None, token: str, now: float, address: str = "") -> Claim:
+def claim_of(policies: Policies | None, token: str, now: float, address: str = "") -> AccessClaim:
     """Return the claim of a token; without policies, of any token that is not malformed, or of none.
 
     Args:
@@ -347,7 +351,7 @@ def claim_of(policies: Policies | None, token: str, now: float, address: str = "
     return UNCHECKED
 
 
-def _signed(signature: Signature, policy: Policy) -> bool:
+def _is_signed_by(signature: Signature, policy: Policy) -> bool:
     # All keys are tried, so that the time does not tell which one it was.
     return True in [signature.is_signed_by(key) for key in policy.keys]
 
@@ -379,7 +383,7 @@ def _policies_in(path: Path, loaded: Mapping[str, Any]) -> list[Policy]:
         raise ValueError(
             f"{path}: policies: there are none, so that no client has access; write at least one [[policies]]"
         )
-    policies = [_policy(f"{path}: policy {number}", one) for number, one in enumerate(given, start=1)]
+    policies = [_policy(f"{path}: policy {number}", table) for number, table in enumerate(given, start=1)]
     known: set[tuple[str, str]] = set()
     for policy in policies:
         if (policy.name, policy.scope) in known:
@@ -418,10 +422,10 @@ def _scope(place: str, given: str) -> str:
 
 
 def _rights(place: str, given: object) -> frozenset[Right]:
-    choices = {one.value: one for one in Right}
-    if not isinstance(given, list) or not given or not all(isinstance(one, str) and one in choices for one in given):
+    choices = {right.value: right for right in Right}
+    if not isinstance(given, list) or not given or not all(isinstance(name, str) and name in choices for name in given):
         raise ValueError(f'{place}: rights={given!r}: write a list of {", ".join(choices)}, such as ["Send"]')
-    return frozenset[Right]().union(*(IMPLIED[choices[one]] for one in given))
+    return frozenset[Right]().union(*(IMPLIED[choices[name]] for name in given))
 
 
 def _check_names(place: str, given: Mapping[str, Any], known: Sequence[str]) -> None:

@@ -47,7 +47,7 @@ def scope_of_audience(audience: str) -> str:
     if not path:
         return ""
     try:
-        return _checked(unquote(path, errors="strict").removesuffix("/"))
+        return _check_path(unquote(path, errors="strict").removesuffix("/"))
     except (ScopeError, UnicodeDecodeError) as error:
         raise ScopeError(f"audience {audience!r:.80} has a malformed path: {_FORMS}") from error
 
@@ -61,7 +61,7 @@ def scope_of_setting(path: str) -> str:
     Raises:
         ScopeError: The path is malformed; an empty one, too.
     """
-    return _checked(path.strip("/"))
+    return _check_path(path.strip("/"))
 
 
 def scope_of_path(path: str) -> str:
@@ -78,7 +78,7 @@ def covers(scope: str, path: str) -> bool:
     return not scope or path == scope or path.startswith(f"{scope}/")
 
 
-def _checked(path: str) -> str:
+def _check_path(path: str) -> str:
     if not all(map(_is_name, path.split("/"))):
         raise ScopeError(f"path {path!r:.80} is malformed: write names, joined by single slashes")
     return path.lower()

@@ -90,8 +90,8 @@ class Workers:
 
     def run(self) -> None:
         """Run the workers until a signal."""
-        for one in heeded():
-            signal.signal(one, self._stop)
+        for signal_number in heeded():
+            signal.signal(signal_number, self._stop)
         try:
             for number in range(self._count):
                 self._start(number)

@@ -149,23 +149,23 @@ def _put(found: Sections, descriptor: Any, content: Any) -> None:
     code = _NAMED.get(descriptor, descriptor) if type(descriptor) is not int else descriptor
     if code in _LISTS:
         name, names = _LISTS[code]
-        values = _typed(content, list, name)
+        values = _check_type(content, list, name)
         if len(values) > len(names):
             raise ValueError(f"{name} has {len(values)} fields, and may have {len(names)}")
         setattr(found, name, {key: value for key, value in zip(names, values, strict=False) if value is not None})
     elif code in _MAPS:
-        setattr(found, _MAPS[code], _typed(content, dict, _MAPS[code]) if content is not None else {})
+        setattr(found, _MAPS[code], _check_type(content, dict, _MAPS[code]) if content is not None else {})
     elif code == DATA:
-        found.data.append(_typed(content, bytes, "data"))
+        found.data.append(_check_type(content, bytes, "data"))
     elif code == SEQUENCE:
-        found.sequences.append(_typed(content, list, "a sequence"))
+        found.sequences.append(_check_type(content, list, "a sequence"))
     elif code == VALUE:
         found.value = content
     else:
         raise ValueError(f"no section has the descriptor {code!r:.80}")
 
 
-def _typed(content: Any, kind: type[Any], name: str) -> Any:
+def _check_type(content: Any, kind: type[Any], name: str) -> Any:
     if not isinstance(content, kind):
         raise TypeError(f"{name} is {type(content).__name__}, not {kind.__name__}")
     return content

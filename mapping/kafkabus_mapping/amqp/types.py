@@ -194,10 +194,10 @@ class _Reader:
             raise AmqpDecodeError(f"at byte {at}: {number} is no boolean")
         return number == 1
 
-    def described(self) -> Described:
+    def read_described(self) -> Described:
         return Described(self.value(), self.value())
 
-    def within(self, form: struct.Struct) -> tuple[int, int]:
+    def read_bounds(self, form: struct.Struct) -> tuple[int, int]:
         """Read how many elements a compound value has, and at which byte it ends."""
         at = self.at
         (size,) = self.numbers(form)
@@ -210,20 +210,20 @@ class _Reader:
             raise AmqpDecodeError(f"at byte {at}: there are more than {self.most} elements of lists, maps and arrays")
         return count, end
 
-    def ended(self, at: int, end: int) -> None:
+    def check_end(self, at: int, end: int) -> None:
         """Check that the elements of a compound value end at the byte that its size names."""
         if self.at != end:
             raise AmqpDecodeError(f"at byte {at}: its elements end at byte {self.at}, but its size says byte {end}")
 
     def list(self, form: struct.Struct) -> list[Any]:
         at = self.at
-        count, end = self.within(form)
+        count, end = self.read_bounds(form)
         if count > end - self.at:
             raise AmqpDecodeError(f"at byte {at}: {count} elements do not fit into {end - self.at} bytes")
         outer, self.end = self.end, end
         found = [self.value() for _ in range(count)]
         self.end = outer
-        self.ended(at, end)
+        self.check_end(at, end)
         return found
 
     def map(self, form: struct.Struct) -> dict[Any, Any]:
@@ -250,7 +250,7 @@ class _Reader:
 
     def array(self, form: struct.Struct) -> Array:
         at = self.at
-        count, end = self.within(form)
+        count, end = self.read_bounds(form)
         outer, self.end = self.end, end
         code, descriptors = self.code(), list[Any]()
         while code == 0:
@@ -269,7 +269,7 @@ class _Reader:
                 value = Described(descriptor, value)
             found.append(value)
         self.end = outer
-        self.ended(at, end)
+        self.check_end(at, end)
         return Array(found)
 
 
@@ -279,7 +279,7 @@ def _number(form: struct.Struct, kind: Callable[[Any], Any] | None = None) -> Ca
     return lambda reader: kind(reader.numbers(form)[0])
 
 
-def _sized(form: struct.Struct, read: Callable[[_Reader, int], Any]) -> Callable[[_Reader], Any]:
+def _sized_reader(form: struct.Struct, read: Callable[[_Reader, int], Any]) -> Callable[[_Reader], Any]:
     return lambda reader: read(reader, reader.numbers(form)[0])
 
 
@@ -288,7 +288,7 @@ def _symbol(reader: _Reader, size: int) -> Symbol:
 
 
 _READERS: dict[int, Callable[[_Reader], Any]] = {
-    0x00: _Reader.described,
+    0x00: _Reader.read_described,
     0x40: lambda _: None,
     0x41: lambda _: True,
     0x42: lambda _: False,
@@ -316,12 +316,12 @@ _READERS: dict[int, Callable[[_Reader], Any]] = {
     0x84: lambda reader: DecimalBits(reader.bytes(8)),
     0x94: lambda reader: DecimalBits(reader.bytes(16)),
     0x98: lambda reader: uuid.UUID(bytes=reader.bytes(16)),
-    0xA0: _sized(_U8, _Reader.bytes),
-    0xA1: _sized(_U8, _Reader.text),
-    0xA3: _sized(_U8, _symbol),
-    0xB0: _sized(_U32, _Reader.bytes),
-    0xB1: _sized(_U32, _Reader.text),
-    0xB3: _sized(_U32, _symbol),
+    0xA0: _sized_reader(_U8, _Reader.bytes),
+    0xA1: _sized_reader(_U8, _Reader.text),
+    0xA3: _sized_reader(_U8, _symbol),
+    0xB0: _sized_reader(_U32, _Reader.bytes),
+    0xB1: _sized_reader(_U32, _Reader.text),
+    0xB3: _sized_reader(_U32, _symbol),
     0xC0: lambda reader: reader.list(_U8),
     0xC1: lambda reader: reader.map(_U8),
     0xD0: lambda reader: reader.list(_U32),
@@ -407,23 +407,23 @@ def _out_of_bounds(value: Any) -> ValueError:
 
 
 def _compound(code: int, elements: list[Any] | tuple[Any, ...], depth: int) -> bytes:
-    content = b"".join([_encode(one, depth + 1) for one in elements])
-    return _framed(code, len(elements), content)
+    content = b"".join([_encode(element, depth + 1) for element in elements])
+    return _frame(code, len(elements), content)
 
 
-def _framed(code: int, count: int, content: bytes) -> bytes:
+def _frame(code: int, count: int, content: bytes) -> bytes:
     if count < 256 and len(content) < 255:
         return bytes((code, len(content) + 1, count)) + content
     return bytes((code + 0x10,)) + _TWO_U32.pack(len(content) + 4, count) + content
 
 
 def _array(value: Array, depth: int) -> bytes:
-    encoded = [_encode_in_array(one, depth + 1) for one in value] or [(b"\x40", b"")]
+    encoded = [_encode_in_array(element, depth + 1) for element in value] or [(b"\x40", b"")]
     constructors = {constructor for constructor, _ in encoded}
     if len(constructors) > 1:
         raise TypeError(f"the values of an AMQP array are all of one type: {value!r:.80}")
     content = constructors.pop() + b"".join([content for _, content in encoded])
-    return _framed(0xE0, len(value), content)
+    return _frame(0xE0, len(value), content)
 
 
 def _encode_in_array(value: Any, depth: int) -> tuple[bytes, bytes]:
@@ -481,7 +481,7 @@ def _short(small: int, large: int, form: struct.Struct, lowest: int, highest: in
     return write
 
 
-def _unsigned(zero: int, small: int, large: int, form: struct.Struct) -> Callable[[int], bytes]:
+def _unsigned_encoder(zero: int, small: int, large: int, form: struct.Struct) -> Callable[[int], bytes]:
     write = _short(small, large, form, 1, 255)
     return lambda value: write(value) if value else bytes((zero,))
 
@@ -492,7 +492,7 @@ def _variable(code: int, content: bytes) -> bytes:
     return bytes((code + 0x10,)) + _U32.pack(len(content)) + content
 
 
-def _fixed(code: int, form: struct.Struct) -> Callable[[Any], bytes]:
+def _fixed_encoder(code: int, form: struct.Struct) -> Callable[[Any], bytes]:
     head = bytes((code,))
     return lambda value: head + form.pack(value)
 
@@ -522,20 +522,20 @@ _WRITERS: dict[type[Any], Callable[[Any], bytes]] = {
     str: _encode_text,
     bytes: lambda value: _variable(0xA0, value),
     int: _short(0x55, 0x81, _I64, -128, 127),
-    float: _fixed(0x82, _F64),
+    float: _fixed_encoder(0x82, _F64),
     uuid.UUID: lambda value: b"\x98" + value.bytes,
     datetime: _encode_moment,
-    UByte: _fixed(0x50, _U8),
-    UShort: _fixed(0x60, _U16),
-    UInt: _unsigned(0x43, 0x52, 0x70, _U32),
-    ULong: _unsigned(0x44, 0x53, 0x80, _U64),
-    Byte: _fixed(0x51, _I8),
-    Short: _fixed(0x61, _I16),
+    UByte: _fixed_encoder(0x50, _U8),
+    UShort: _fixed_encoder(0x60, _U16),
+    UInt: _unsigned_encoder(0x43, 0x52, 0x70, _U32),
+    ULong: _unsigned_encoder(0x44, 0x53, 0x80, _U64),
+    Byte: _fixed_encoder(0x51, _I8),
+    Short: _fixed_encoder(0x61, _I16),
     Int: _short(0x54, 0x71, _I32, -128, 127),
-    Float: _fixed(0x72, _F32),
+    Float: _fixed_encoder(0x72, _F32),
     Symbol: _encode_symbol,
     Char: lambda value: b"\x73" + _U32.pack(ord(value)),
-    Milliseconds: _fixed(0x83, _I64),
+    Milliseconds: _fixed_encoder(0x83, _I64),
     DecimalBits: lambda value: {4: b"\x74", 8: b"\x84", 16: b"\x94"}[len(value)] + value,
     bytearray: lambda value: _variable(0xA0, bytes(value)),
 }

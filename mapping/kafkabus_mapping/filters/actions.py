@@ -25,13 +25,13 @@ def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Val
         ValueError: A parameter has no value.
     """
     steps = [
-        (one.target, None if isinstance(one, Remove) else compile_expression(one.value, parameters))
-        for one in statements
+        (statement.target, None if isinstance(statement, Remove) else compile_expression(statement.value, parameters))
+        for statement in statements
     ]
 
     def change(subject: Subject) -> Envelope:
         for target, value in steps:
-            envelope = _removed(subject.envelope, target) if value is None else _set(subject, target, value(subject))
+            envelope = _remove(subject.envelope, target) if value is None else _set(subject, target, value(subject))
             subject = replace(subject, envelope=envelope)
         return subject.envelope
 
@@ -59,7 +59,7 @@ def _with_text(envelope: Envelope, target: Property, text: str | None) -> Envelo
     return replace(envelope, **changes)
 
 
-def _removed(envelope: Envelope, target: Property) -> Envelope:
+def _remove(envelope: Envelope, target: Property) -> Envelope:
     if target.system:
         return _with_text(envelope, target, None)
     properties = envelope.application_properties or {}

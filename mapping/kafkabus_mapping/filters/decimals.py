@@ -39,18 +39,18 @@ def compute_decimals(sign: str, left: Decimal, right: Decimal) -> Decimal:
         raise ZeroDivisionError("a decimal is divided by zero")
     (first, first_scale), (second, second_scale) = parts_of(left), parts_of(right)
     if sign == "*":
-        return _decimal(_limited(first * second), first_scale + second_scale)
+        return _decimal(_check_range(first * second), first_scale + second_scale)
     if sign == "/":
         return _quotient(first, first_scale, second, second_scale)
     scale = max(first_scale, second_scale)
-    first, second = _raised(first, scale - first_scale), _raised(second, scale - second_scale)
+    first, second = _append_zeros(first, scale - first_scale), _append_zeros(second, scale - second_scale)
     if sign == "%":
         # The sign is that of the dividend, as in C#.
         return _decimal(abs(first) % abs(second) * (-1 if first < 0 else 1), scale)
-    return _decimal(_limited(first + second if sign == "+" else first - second), scale)
+    return _decimal(_check_range(first + second if sign == "+" else first - second), scale)
 
 
-def _raised(value: int, places: int) -> int:
+def _append_zeros(value: int, places: int) -> int:
     """Return an integer with more digits behind it.
 
     Raises:
@@ -58,10 +58,10 @@ def _raised(value: int, places: int) -> int:
     """
     if value and places >= WIDEST:
         raise ArithmeticError(f"the operands are too far apart: {WIDEST} digits do not hold both")
-    return _limited(value * 10**places if value else 0)
+    return _check_range(value * 10**places if value else 0)
 
 
-def _limited(value: int) -> int:
+def _check_range(value: int) -> int:
     if abs(value) >= 10**WIDEST:
         raise ArithmeticError(f"the calculation needs more than {WIDEST} digits")
     return value

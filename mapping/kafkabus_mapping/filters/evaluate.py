@@ -88,7 +88,7 @@ class Subject:
     @property
     def lives(self) -> timedelta | None:
         """The message's time to live; None means for ever."""
-        lives = [one for one in (self.envelope.time_to_live, self.time_to_live) if one is not None]
+        lives = [life for life in (self.envelope.time_to_live, self.time_to_live) if life is not None]
         return min(lives, default=None)
 
 
@@ -182,16 +182,16 @@ class _Compiler:
                 compare, left, right = _COMPARE[node.operator], self.expression(node.left), self.expression(node.right)
                 return lambda subject: compare(left(subject), right(subject))
             case Every():
-                operands = [self.condition(one) for one in node.operands]
-                return lambda subject: _joined((one(subject) for one in operands), until=False)
+                operands = [self.condition(operand) for operand in node.operands]
+                return lambda subject: _join((condition(subject) for condition in operands), until=False)
             case Some():
-                operands = [self.condition(one) for one in node.operands]
-                return lambda subject: _joined((one(subject) for one in operands), until=True)
+                operands = [self.condition(operand) for operand in node.operands]
+                return lambda subject: _join((condition(subject) for condition in operands), until=True)
             case Not():
                 operand = self.condition(node.operand)
                 return lambda subject: None if (held := operand(subject)) is None else not held
             case In():
-                return _within(self.expression(node.left), [self.expression(one) for one in node.options])
+                return _compile_in(self.expression(node.left), [self.expression(option) for option in node.options])
             case Like():
                 return self._like(node)
             case IsNull():
@@ -216,7 +216,7 @@ class _Compiler:
                 return lambda _: uuid.uuid4()
             case Sign():
                 operand, negative = self.expression(node.operand), node.negative
-                return lambda subject: _signed(operand(subject), negative)
+                return lambda subject: _apply_sign(operand(subject), negative)
             case Arithmetic():
                 compute, left, right = _COMPUTE[node.operator], self.expression(node.left), self.expression(node.right)
                 return lambda subject: compute(left(subject), right(subject))
@@ -225,7 +225,7 @@ class _Compiler:
         name = self.expression(node.name)
 
         def look_up(subject: Subject) -> Value:
-            found = _named(name(subject))
+            found = _property_named(name(subject))
             return None if found is None else _value_of(found, subject)
 
         return look_up
@@ -236,7 +236,7 @@ class _Compiler:
         name = self.expression(of.name)
 
         def exists(subject: Subject) -> bool | None:
-            found = _named(name(subject))
+            found = _property_named(name(subject))
             return None if found is None else _is_there(found, subject)
 
         return exists
@@ -263,28 +263,28 @@ def _always(value: Value) -> Evaluated:
     return lambda _: value
 
 
-def _joined(results: Iterable[bool | None], *, until: bool) -> bool | None:
+def _join(results: Iterable[bool | None], *, until: bool) -> bool | None:
     """Join results by OR, or by AND; stop at the first that is true, or false, respectively."""
     held: bool | None = not until
-    for one in results:
-        if one is until:
+    for result in results:
+        if result is until:
             return until
-        if one is None:
+        if result is None:
             held = None
     return held
 
 
-def _within(left: Evaluated, options: list[Evaluated]) -> Decided:
+def _compile_in(left: Evaluated, options: list[Evaluated]) -> Decided:
     equal = _COMPARE["="]
 
-    def within(subject: Subject) -> bool | None:
+    def is_in(subject: Subject) -> bool | None:
         value = left(subject)
-        return None if value is None else _joined((equal(value, option(subject)) for option in options), until=True)
+        return None if value is None else _join((equal(value, option(subject)) for option in options), until=True)
 
-    return within
+    return is_in
 
 
-def _named(name: Value) -> Property | None:
+def _property_named(name: Value) -> Property | None:
     """Return the property that ``property(name)`` refers to."""
     if name is None:
         return None
@@ -394,7 +394,7 @@ def _in_range(value: int | float, *operands: int | float) -> int | float:
     return value
 
 
-def _signed(value: Value, negative: bool) -> Value:
+def _apply_sign(value: Value, negative: bool) -> Value:
     if value is None:
         return None
     numbers = _numbers(value, value)

@@ -135,7 +135,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> FilterSyntaxError:
     if isinstance(error, UnexpectedToken):
         ended = error.token.type == "$END"
         line, column = _place_of(text, len(text)) if ended else (error.line, error.column)
-        expected = sorted({_name_of(one) for one in error.expected})
+        expected = sorted({_name_of(terminal) for terminal in error.expected})
         found = "the text ends" if ended else f"{str(error.token)!r} stands"
         return FilterSyntaxError(f"{found} where there should be {_one_of(expected)}", line, column)
     return FilterSyntaxError("the text ends too early", *_place_of(text, len(text)))
@@ -174,16 +174,16 @@ def _check(text: str, root: object) -> None:
                 f"it is nested more than {DEEPEST} times, where property(…) counts {LOOKUP_DEPTH}", 1, 1
             )
         if isinstance(node, tuple):
-            left += [(one, depth) for one in node]
+            left += [(part, depth) for part in node]
         elif is_dataclass(node):
             below = depth + (LOOKUP_DEPTH if isinstance(node, Lookup) else 1)
-            left += [(getattr(node, one.name), below) for one in fields(node)]
+            left += [(getattr(node, field.name), below) for field in fields(node)]
         elif type(node) is int and node not in INTEGERS:
             place = _place_of(text, max(0, text.find(str(abs(node)))))
             raise FilterSyntaxError(f"{node} has more than 64 bits", *place)
 
 
-def _unquoted(token: Token) -> str:
+def _unquote(token: Token) -> str:
     """Return the text between a token's quotes, with doubled closing quotes replaced by single ones."""
     return token[1:-1].replace(token[-1] * 2, token[-1])
 
@@ -195,8 +195,8 @@ def _complain(token: Token, complaint: str) -> FilterSyntaxError:
 def _system(name: str, token: Token) -> Property:
     known = SYSTEM_PROPERTIES.get(name.lower())
     if known is None:
-        some = ", ".join(sorted(SYSTEM_PROPERTIES.values()))
-        raise _complain(token, f"a message has no property sys.{name}; there are {some}")
+        choices = ", ".join(sorted(SYSTEM_PROPERTIES.values()))
+        raise _complain(token, f"a message has no property sys.{name}; there are {choices}")
     return Property(known, system=True)
 
 
@@ -232,15 +232,15 @@ class _Builder(Transformer[Token, Any]):
         return Comparison("=", left, right)
 
     def is_null(self, of: Property | Lookup | NewId) -> IsNull:
-        return IsNull(_asked_for(of))
+        return IsNull(_check_property(of))
 
     def is_not_null(self, of: Property | Lookup | NewId) -> Not:
-        return Not(IsNull(_asked_for(of)))
+        return Not(IsNull(_check_property(of)))
 
-    def within(self, left: Expression, options: tuple[Expression, ...]) -> In:
+    def is_in(self, left: Expression, options: tuple[Expression, ...]) -> In:
         return In(left, options)
 
-    def not_within(self, left: Expression, options: tuple[Expression, ...]) -> Not:
+    def is_not_in(self, left: Expression, options: tuple[Expression, ...]) -> Not:
         return Not(In(left, options))
 
     def like(self, left: Expression, pattern: Expression, keyword: Token | None, escape: Expression | None) -> Like:
@@ -252,10 +252,10 @@ class _Builder(Transformer[Token, Any]):
         return Not(self.like(left, pattern, keyword, escape))
 
     def exists(self, of: Property | Lookup | NewId) -> Exists:
-        return Exists(_asked_for(of))
+        return Exists(_check_property(of))
 
-    def expressions(self, *several: Expression) -> tuple[Expression, ...]:
-        return several
+    def expressions(self, *nodes: Expression) -> tuple[Expression, ...]:
+        return nodes
 
     def arithmetic(self, left: Expression, operator: Token, right: Expression) -> Arithmetic:
         return Arithmetic(str(operator), left, right)
@@ -276,7 +276,7 @@ class _Builder(Transformer[Token, Any]):
         return Constant(value)
 
     def string(self, token: Token) -> Constant:
-        return Constant(_unquoted(token))
+        return Constant(_unquote(token))
 
     def true(self) -> Constant:
         return Constant(True)
@@ -293,8 +293,8 @@ class _Builder(Transformer[Token, Any]):
     def property(self, name: str) -> Property:
         return Property(name.lower(), written=name)
 
-    def scoped(self, scope: Token, name: str) -> Property:
-        named = (scope if scope.type == "REGULAR" else _unquoted(scope)).lower()
+    def scoped_property(self, scope: Token, name: str) -> Property:
+        named = (scope if scope.type == "REGULAR" else _unquote(scope)).lower()
         if named == "user":
             return Property(name.lower(), written=name)
         if named == "sys":
@@ -311,11 +311,11 @@ class _Builder(Transformer[Token, Any]):
     def regular(self, token: Token) -> str:
         return str(token)
 
-    def quoted(self, token: Token) -> str:
-        return _unquoted(token)
+    def quoted_name(self, token: Token) -> str:
+        return _unquote(token)
 
-    def delimited(self, token: Token) -> str:
-        return _unquoted(token)
+    def delimited_name(self, token: Token) -> str:
+        return _unquote(token)
 
 
 def is_character(value: object) -> bool:
@@ -323,7 +323,7 @@ def is_character(value: object) -> bool:
     return isinstance(value, str) and len(value) == 1
 
 
-def _asked_for(of: Property | Lookup | NewId) -> Property | Lookup:
+def _check_property(of: Property | Lookup | NewId) -> Property | Lookup:
     if isinstance(of, NewId):
         raise FilterSyntaxError("IS NULL and EXISTS ask for a property, which newid() is not", 1, 1)
     return of

@@ -211,7 +211,7 @@ def _apply(selected: Selected, subject: Subject, name: str, matches: Decided, ch
         if change is None:
             selected.as_it_is = True
         else:
-            selected.copies.append(_named(change(subject), name))
+            selected.copies.append(_add_rule_name(change(subject), name))
     except FilterEvaluationError as error:
         selected.errors[name] = str(error)
 
@@ -253,6 +253,6 @@ def _compile_action(described: SqlActionDescription | None) -> Changed | None:
     return None if described is None else compile_action(parse_action(described.expression), described.parameters)
 
 
-def _named(envelope: Envelope, rule: str) -> Envelope:
+def _add_rule_name(envelope: Envelope, rule: str) -> Envelope:
     properties = dict(envelope.application_properties or {})
     return replace(envelope, application_properties={**properties, RULE_NAME: rule})

@@ -52,7 +52,7 @@ def _finder(core: Sequence[str | None]) -> Callable[[str, int], int]:
     proportional to the product of both lengths.
     """
     if None in core:
-        return _tried(core) if len(core) <= SHORT else _followed(core)
+        return _try_each_place(core) if len(core) <= SHORT else _follow_core(core)
     wanted = "".join(character or "" for character in core)
 
     def find(text: str, start: int) -> int:
@@ -62,7 +62,7 @@ def _finder(core: Sequence[str | None]) -> Callable[[str, int], int]:
     return find
 
 
-def _tried(core: Sequence[str | None]) -> Callable[[str, int], int]:
+def _try_each_place(core: Sequence[str | None]) -> Callable[[str, int], int]:
     expression = _expression(core)
 
     def find(text: str, start: int) -> int:
@@ -72,7 +72,7 @@ def _tried(core: Sequence[str | None]) -> Callable[[str, int], int]:
     return find
 
 
-def _followed(core: Sequence[str | None]) -> Callable[[str, int], int]:
+def _follow_core(core: Sequence[str | None]) -> Callable[[str, int], int]:
     """Search with Shift-And (Baeza-Yates and Gonnet 1992): bit n is set if the last n + 1 characters are the core's first."""
     any_one = sum(1 << place for place, character in enumerate(core) if character is None)
     places: dict[str, int] = {}
@@ -93,4 +93,6 @@ def _followed(core: Sequence[str | None]) -> Callable[[str, int], int]:
 
 
 def _expression(characters: Sequence[str | None]) -> re.Pattern[str]:
-    return re.compile("".join("." if one is None else re.escape(one) for one in characters), re.DOTALL)
+    return re.compile(
+        "".join("." if character is None else re.escape(character) for character in characters), re.DOTALL
+    )

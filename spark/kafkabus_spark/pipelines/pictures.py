@@ -81,7 +81,7 @@ def draw_session_history(rows: Sequence[Row], path: Path, title: str) -> None:
     panels[1].set_title("largest session, times the mean of all", loc="left", color=_INK, fontsize=11)
     for panel in panels:
         _open(panel)
-        _ruled(panel)
+        _draw_lines(panel)
     _label_times(panels[1], [row["time"] for row in rows])
     _save(figure, path)
 
@@ -129,7 +129,7 @@ def draw_reconciliation(rows: Sequence[Row], path: Path, title: str) -> None:
     panel.set_xticks(numbers)
     panel.set_xlabel("partition")
     panel.set_ylabel("messages")
-    _ruled(panel)
+    _draw_lines(panel)
     _save(figure, path)
 
 
@@ -146,7 +146,7 @@ def _open(panel: Any) -> None:
         panel.spines[side].set_visible(False)
 
 
-def _ruled(panel: Any) -> None:
+def _draw_lines(panel: Any) -> None:
     """Draw lines across for some of the numbers."""
     panel.yaxis.set_major_locator(MaxNLocator(5))
     panel.yaxis.set_major_formatter(FuncFormatter(_readable))
@@ -158,8 +158,10 @@ def _label_times(panel: Any, times: Sequence[datetime]) -> None:
     """Label some of the periods, with as much of the time as tells them apart."""
     moments = [time.astimezone(timezone.utc) for time in times]
     step = max(1, len(moments) // 8)
-    whole_days = all((one.hour, one.minute, one.second) == (0, 0, 0) for one in moments)
-    pattern = "%d %b %Y" if whole_days else "%d %b %H:%M" if all(one.second == 0 for one in moments) else "%H:%M:%S"
+    whole_days = all((moment.hour, moment.minute, moment.second) == (0, 0, 0) for moment in moments)
+    pattern = (
+        "%d %b %Y" if whole_days else "%d %b %H:%M" if all(moment.second == 0 for moment in moments) else "%H:%M:%S"
+    )
     shown = range(0, len(moments), step)
     panel.set_xticks(list(shown), [moments[place].strftime(pattern) for place in shown], rotation=20, ha="right")
     panel.set_xlabel("time (UTC)")

@@ -29,7 +29,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from kafkabus._core.settings import parse_settings
 from kafkabus.gateway.amqp.performatives import Accepted
 from kafkabus.gateway.announcement import Bound, connection_string, unchecked_addresses, warning
-from kafkabus.gateway.process import Ports, running
+from kafkabus.gateway.process import Ports, run_gateway
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
@@ -271,7 +271,7 @@ def in_a_thread(namespace: InMemoryNamespace) -> Generator[str]:
 
     async def run() -> None:
         ports = Ports("127.0.0.1", 0, None, 0)
-        async with running(namespace.connection_string, ports, GatewaySettings()) as bound:
+        async with run_gateway(namespace.connection_string, ports, GatewaySettings()) as bound:
             found.extend((asyncio.get_running_loop(), connection_string("127.0.0.1", bound)))
             ready.set()
             await ended.wait()

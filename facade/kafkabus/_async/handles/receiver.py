@@ -771,11 +771,11 @@ class ServiceBusReceiver:
 
     def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if instruments.observer is not None and messages:
-            instruments.observer.received(self.entity_path, len(messages))
+            instruments.observer.on_received(self.entity_path, len(messages))
 
     def _note_failure(self, operation: str, error: BaseException) -> None:
         if instruments.observer is not None and isinstance(error, Exception):
-            instruments.observer.failed(self.entity_path, operation, error)
+            instruments.observer.on_failure(self.entity_path, operation, error)
 
     async def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
@@ -926,7 +926,7 @@ class ServiceBusReceiver:
         """Report a settlement to the process's observer, and raise an error if locks were lost."""
         if instruments.observer is not None:
             count = sum(len(one.messages) for one in batches)
-            instruments.observer.settled(self.entity_path, outcome, count - len(lost))
+            instruments.observer.on_settled(self.entity_path, outcome, count - len(lost))
         try:
             self._raise_lost(done, lost)
         except Exception as error:

@@ -278,10 +278,10 @@ class ServiceBusSender:
             places = await self._store(outgoing, seconds)
         except ServiceBusError as error:
             if instruments.observer is not None:
-                instruments.observer.failed(self.entity_name, "send", error)
+                instruments.observer.on_failure(self.entity_name, "send", error)
             raise
         if instruments.observer is not None:
-            instruments.observer.sent(self.entity_name, len(outgoing))
+            instruments.observer.on_sent(self.entity_name, len(outgoing))
         return places
 
     async def _store(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:

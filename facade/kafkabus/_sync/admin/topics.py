@@ -40,7 +40,7 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
 from kafkabus._sync.compat import guarded
-from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_with
+from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_settings
 from kafkabus_mapping.error_text import ErrorText
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
 from kafkabus_mapping.formats import FIRST, needs_latest
@@ -353,7 +353,7 @@ class TopicAdministration(Administration):
         rule = rule.model_copy(update={"created_at": now})
         empty = SubscriptionDescription.model_validate(
             {
-                **shared_with(topic),
+                **shared_settings(topic),
                 **{one: getattr(topic, one) for one in SHARED_FOR_EVER},
                 "name": name,
                 "topic_entity": topic.name,

@@ -90,11 +90,11 @@ class EntityLifecycle:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
         for one in self._catalog.subscriptions_of(topic):
-            if not isinstance(topic, TopicDescription) or one == one.under(topic):
+            if not isinstance(topic, TopicDescription) or one == one.with_settings_of(topic):
                 continue
             with self._descriptions.changing(one.name) as lock:
                 # Of clients that change the topic at once, the last one finds the topic's latest description.
                 latest, known = self._descriptions.get(topic.name), self._descriptions.get(one.name)
                 if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
                     lock.check()
-                    self._descriptions.put(known.under(latest))
+                    self._descriptions.put(known.with_settings_of(latest))

@@ -118,9 +118,9 @@ class ServiceBusTransaction:
         if observer is None:
             return
         for sends in self._sends:
-            observer.sent(sends.entity.path.name, len(sends.outgoing))
+            observer.on_sent(sends.entity.path.name, len(sends.outgoing))
         for one in self._settlements:
-            observer.settled(str(one.path), one.verb, len(one.batch.messages))
+            observer.on_settled(str(one.path), one.verb, len(one.batch.messages))
 
     def _check(self, context: ClientContext) -> None:
         """Check that a handle's work may be part of the transaction.

@@ -43,7 +43,7 @@ def doctor(
     Entities stay as they are. To try rights, a topic of the namespace's own is created and deleted, and a few keys. The exit
     status is 5 if a check fails.
     """
-    from kafkabus.doctor import CHECKS, Limits, gather, judge
+    from kafkabus.doctor import CHECKS, LookLimits, gather, judge
 
     checks = _select_checks(CHECKS, skip or [])
     settings = open_settings(context)
@@ -53,7 +53,7 @@ def doctor(
         logging.getLogger("kafkabus").setLevel(logging.CRITICAL)
     with activity() as show:
         show(f"Looking at namespace {settings.namespace} at {settings.bootstrap_servers} and {settings.redis_address}")
-        facts = gather(settings, Limits(step_s=timeout))
+        facts = gather(settings, LookLimits(step_s=timeout))
     findings = [(check, judge(check, facts)) for check in checks]
     if json:
         _write_json(settings, findings)

@@ -32,18 +32,18 @@ from kafkabus.gateway.administration.descriptions import destinations_in
 from kafkabus.gateway.administration.failures import RefusedError, failure_of
 from kafkabus.gateway.administration.namespace import NamespaceAdministration
 from kafkabus.gateway.administration.resources import (
-    Entity,
+    EntityResource,
     Queues,
     Resource,
-    Rules,
-    Subscription,
+    RuleList,
+    SubscriptionResource,
     Subscriptions,
-    Topics,
+    TopicList,
     path_of,
     resource_at,
 )
 from kafkabus.gateway.administration.rights import rights_of
-from kafkabus.gateway.health import Health
+from kafkabus.gateway.health import NamespaceHealth
 from kafkabus.gateway.sas_tokens import Policies, Right, UnauthorizedError, claim_of
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -119,28 +119,28 @@ class _Service:
     def __init__(self, client: ServiceBusAdministrationClient, policies: Policies | None) -> None:
         self._client = client
         self._policies = policies
-        self._namespace_health = Health(client)
+        self._namespace_health = NamespaceHealth(client)
 
     async def answer(self, request: Request) -> Response:
         """Answer a request, also with an error."""
         if is_for_health(request.scope):
             return await self._health()
         try:
-            response = await self._answered(request)
+            response = await self._handle(request)
         except ClientDisconnect:
             return Response(status_code=HTTPStatus.BAD_REQUEST)
         except Exception as error:  # noqa: BLE001 - a client gets an answer whatever happened
-            return _failed(request, error)
+            return _answer_error(request, error)
         if request.method in {"PUT", "DELETE"}:
             LOGGER.info(
                 "administration_changed method=%s path=%s status=%d",
                 request.method,
-                _shown(request),
+                _path_for_log(request),
                 response.status_code,
             )
         return response
 
-    async def _answered(self, request: Request) -> Response:
+    async def _handle(self, request: Request) -> Response:
         path = str(request.path_params["path"])
         resource = resource_at(path)
         self._authorize(request, _token(request), path, *rights_of(request.method, resource))
@@ -161,7 +161,7 @@ class _Service:
 
     async def _put(self, request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:
         described = read_description(await _body(request))
-        if self._policies is not None and isinstance(resource, (Entity, Subscription)):
+        if self._policies is not None and isinstance(resource, (EntityResource, SubscriptionResource)):
             self._authorize_destinations(request, destinations_in(described))
         if "if-match" in request.headers:
             entry, status = await namespace.update(resource, described), HTTPStatus.OK
@@ -200,13 +200,13 @@ class _Service:
 
 
 async def _read(request: Request, namespace: NamespaceAdministration, resource: Resource) -> Response:
-    if isinstance(resource, (Queues, Topics, Subscriptions, Rules)):
+    if isinstance(resource, (Queues, TopicList, Subscriptions, RuleList)):
         return await _list(request, namespace, resource)
     return Response(entry_document(await namespace.get(resource)), media_type=_ATOM_TYPE)
 
 
 async def _list(
-    request: Request, namespace: NamespaceAdministration, resource: Queues | Topics | Subscriptions | Rules
+    request: Request, namespace: NamespaceAdministration, resource: Queues | TopicList | Subscriptions | RuleList
 ) -> Response:
     skip, top = _number(request, "$skip", 0), min(_number(request, "$top", PAGE), PAGE)
     entries, more = await namespace.list(resource, skip, top)
@@ -270,19 +270,19 @@ def _host(request: Request) -> str:
     return host
 
 
-def _shown(request: Request) -> str:
+def _path_for_log(request: Request) -> str:
     """Return the path for the log, in one line."""
     return shown_name(quote(request.scope["path"], safe="/$"))
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _answer_error(request: Request, error: Exception) -> Response:
     """Return the answer for an error; its number stands in the log as well if the error is the gateway's."""
     failure, number = failure_of(error), uuid.uuid4()
     if failure.ours:
         LOGGER.error(
             "administration_failed method=%s path=%s status=%d tracking=%s error=%s",
             request.method,
-            _shown(request),
+            _path_for_log(request),
             failure.status,
             number,
             shown_error(error),

@@ -139,19 +139,19 @@ def read_description(body: bytes) -> Element:
     return content[0]
 
 
-def local_name(one: Element) -> str:
+def local_name(node: Element) -> str:
     """Return the name of an element without its namespace."""
-    return str(one.tag).rpartition("}")[2]
+    return str(node.tag).rpartition("}")[2]
 
 
 def children(parent: Element) -> dict[str, Element]:
     """Return the elements in an element by their names, without those that are declared to be nothing."""
-    return {local_name(one): one for one in parent if one.get(f"{{{INSTANCE}}}nil") not in {"true", "1"}}
+    return {local_name(child): child for child in parent if child.get(f"{{{INSTANCE}}}nil") not in {"true", "1"}}
 
 
-def type_of(one: Element) -> str:
+def type_of(node: Element) -> str:
     """Return the type that an element declares, without its prefix; empty if it declares none."""
-    return one.get(f"{{{INSTANCE}}}type", "").rpartition(":")[2]
+    return node.get(f"{{{INSTANCE}}}type", "").rpartition(":")[2]
 
 
 def _entry(entry: Entry, into: Element) -> Element:

@@ -55,25 +55,25 @@ class _Setting:
     read: Callable[[Element], object]
 
 
-def _text(one: Element) -> str:
-    return one.text or ""
+def _text(node: Element) -> str:
+    return node.text or ""
 
 
-def _duration(one: Element) -> timedelta:
-    return read_duration(_text(one))
+def _duration(node: Element) -> timedelta:
+    return read_duration(_text(node))
 
 
-def _integer(one: Element) -> int:
-    return read_integer(_text(one))
+def _integer(node: Element) -> int:
+    return read_integer(_text(node))
 
 
-def _boolean(one: Element) -> bool:
-    return read_boolean(_text(one))
+def _boolean(node: Element) -> bool:
+    return read_boolean(_text(node))
 
 
-def _destination(one: Element) -> str | None:
+def _destination(node: Element) -> str | None:
     """Return the name of an entity in an address of it, whose host is that by which the client knows the gateway."""
-    text = _text(one).strip()
+    text = _text(node).strip()
     if "://" in text:
         text = unquote(text.partition("://")[2].partition("?")[0].partition("/")[2])
     return text.strip("/") or None
@@ -119,19 +119,23 @@ class Kind:
             DocumentError: A value breaks the rule of its type.
         """
         found: dict[str, Any] = {}
-        for name, one in children(described).items():
+        for name, child in children(described).items():
             setting = self.elements.get(name)
             if setting is None:
                 continue
             try:
-                found[setting.name] = setting.read(one)
+                found[setting.name] = setting.read(child)
             except ValueError as error:
-                raise DocumentError(f"{name}={one.text!r}: {error}") from error
+                raise DocumentError(f"{name}={child.text!r}: {error}") from error
         return found
 
     def describe(self, properties: EntityProperties, counts: RuntimeProperties) -> Element:
         """Return the description of an entity."""
-        special = {**_known(counts), "IsAnonymousAccessible": "false", "EnableSubscriptionPartitioning": "false"}
+        special = {
+            **_count_elements(counts),
+            "IsAnonymousAccessible": "false",
+            "EnableSubscriptionPartitioning": "false",
+        }
         described = description(self.element)
         for name, setting in self.elements.items():
             if name == "AuthorizationRules":
@@ -139,19 +143,19 @@ class Kind:
             elif name == "CountDetails":
                 described.append(_count_details(counts))
             elif name == "EntityAvailabilityStatus":
-                described.append(element(name, _written(properties["availability_status"])))
+                described.append(element(name, _to_text(properties["availability_status"])))
             elif name in special:
                 described.append(element(name, special[name]))
             elif setting is None:
                 # Queues have no such setting here: the order within a partition always holds.
-                described.append(element(name, _written(getattr(properties, "support_ordering", True))))
+                described.append(element(name, _to_text(getattr(properties, "support_ordering", True))))
             elif (value := getattr(properties, setting.name)) not in {None, ""}:
-                described.append(element(name, _written(value)))
+                described.append(element(name, _to_text(value)))
         return described
 
 
-def _rules_of(one: Element) -> list[AuthorizationRule]:
-    return [_authorization_rule(each) for each in one]
+def _rules_of(node: Element) -> list[AuthorizationRule]:
+    return [_authorization_rule(each) for each in node]
 
 
 _RULES = _Setting("authorization_rules", _rules_of)
@@ -290,11 +294,11 @@ def describe_namespace(properties: NamespaceProperties) -> Element:
         "NamespaceType": properties.namespace_type,
     }
     described = description("NamespaceInfo")
-    described.extend(element(name, _written(value)) for name, value in values.items() if value is not None)
+    described.extend(element(name, _to_text(value)) for name, value in values.items() if value is not None)
     return described
 
 
-def _written(value: object) -> str:
+def _to_text(value: object) -> str:
     match value:
         case bool():
             return str(value).lower()
@@ -308,7 +312,7 @@ def _written(value: object) -> str:
             return str(value)
 
 
-def _known(counts: RuntimeProperties) -> dict[str, str]:
+def _count_elements(counts: RuntimeProperties) -> dict[str, str]:
     """Return the elements that say what the service counts and notes."""
     known = {
         "SizeInBytes": getattr(counts, "size_in_bytes", None),
@@ -320,7 +324,7 @@ def _known(counts: RuntimeProperties) -> dict[str, str]:
         "UpdatedAt": counts.updated_at_utc,
         "AccessedAt": counts.accessed_at_utc,
     }
-    return {name: _written(value) for name, value in known.items() if value is not None}
+    return {name: _to_text(value) for name, value in known.items() if value is not None}
 
 
 def _count_details(counts: RuntimeProperties) -> Element:
@@ -354,27 +358,27 @@ _RULE_ORDER = (
 def _authorization_rules(rules: object) -> Element:
     written = element("AuthorizationRules")
     for rule in rules if isinstance(rules, (list, tuple)) else ():
-        one = element("AuthorizationRule", **{"i:type": rule.type or "SharedAccessAuthorizationRule"})
+        node = element("AuthorizationRule", **{"i:type": rule.type or "SharedAccessAuthorizationRule"})
         for name in _RULE_ORDER:
             value = getattr(rule, (_RULE_TEXTS | _RULE_TIMES | {"Rights": "rights"})[name])
             if name == "Rights":
                 rights = element("Rights")
-                rights.extend(element("AccessRights", _written(right)) for right in value or ())
-                one.append(rights)
+                rights.extend(element("AccessRights", _to_text(right)) for right in value or ())
+                node.append(rights)
             elif value is not None:
-                one.append(element(name, _written(value)))
-        written.append(one)
+                node.append(element(name, _to_text(value)))
+        written.append(node)
     return written
 
 
-def _authorization_rule(one: Element) -> AuthorizationRule:
+def _authorization_rule(node: Element) -> AuthorizationRule:
     """Return an authorization rule.
 
     Raises:
         ValueError: A right or a time is none.
     """
-    found = children(one)
-    rule = AuthorizationRule(type=next((value for name, value in one.items() if name.endswith("}type")), None))
+    found = children(node)
+    rule = AuthorizationRule(type=next((value for name, value in node.items() if name.endswith("}type")), None))
     for name, setting in _RULE_TEXTS.items():
         if name in found:
             setattr(rule, setting, _text(found[name]))

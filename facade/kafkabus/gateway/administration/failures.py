@@ -37,7 +37,7 @@ class RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class ErrorAnswer:
     """An error as an answer.
 
     Attributes:
@@ -51,32 +51,32 @@ class Failure:
     ours: bool = False
 
 
-def failure_of(error: Exception) -> Failure:  # noqa: C901, PLR0911 - a case each
+def failure_of(error: Exception) -> ErrorAnswer:  # noqa: C901, PLR0911 - a case each
     """Return the answer for an error."""
     match error:
         case RefusedError():
-            return Failure(error.status, error.detail)
+            return ErrorAnswer(error.status, error.detail)
         case TooManyAttemptsError():
-            return Failure(429, f"SubCode=42900. Too Many Requests. {error}")
+            return ErrorAnswer(429, f"SubCode=42900. Too Many Requests. {error}")
         case UnauthorizedError():
             # Also if only rights are missing: .NET's client takes 403 for a quota that is used up.
-            return Failure(401, f"SubCode=40100: Unauthorized. {error}")
+            return ErrorAnswer(401, f"SubCode=40100: Unauthorized. {error}")
         case MessagingEntityNotFoundError():
-            return Failure(404, f"SubCode=40400. Not Found. {error}")
+            return ErrorAnswer(404, f"SubCode=40400. Not Found. {error}")
         case MessagingEntityAlreadyExistsError():
-            return Failure(409, f"SubCode=40900. Conflict. {error}")
+            return ErrorAnswer(409, f"SubCode=40900. Conflict. {error}")
         case ServiceBusQuotaExceededError():
-            return Failure(403, f"SubCode=40302. Forbidden. {error}")
+            return ErrorAnswer(403, f"SubCode=40302. Forbidden. {error}")
         case OperationTimeoutError():
-            return Failure(408, str(error))
+            return ErrorAnswer(408, str(error))
         case InvalidOperationError() | DocumentError():
-            return Failure(400, f"SubCode=40000. Bad Request. {error}")
+            return ErrorAnswer(400, f"SubCode=40000. Bad Request. {error}")
         case ServiceBusAuthenticationError() | ServiceBusAuthorizationError():
             # These are the gateway's own credentials, not the client's.
-            return Failure(
+            return ErrorAnswer(
                 503, "Kafka or Redis refuses the gateway's credentials: its operator has to see to that", True
             )
         case ServiceBusError() if error.retryable:
-            return Failure(503, "SubCode=50300. The namespace cannot be reached; try again", True)
+            return ErrorAnswer(503, "SubCode=50300. The namespace cannot be reached; try again", True)
         case _:
-            return Failure(500, "SubCode=50000. Internal Server Error", True)
+            return ErrorAnswer(500, "SubCode=50000. Internal Server Error", True)

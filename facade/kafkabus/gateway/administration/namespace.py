@@ -25,15 +25,15 @@ from kafkabus.gateway.administration.descriptions import (
 )
 from kafkabus.gateway.administration.failures import RefusedError
 from kafkabus.gateway.administration.resources import (
-    Entity,
+    EntityResource,
     Namespace,
     Queues,
     Resource,
-    Rule,
-    Rules,
-    Subscription,
+    RuleList,
+    RuleResource,
+    SubscriptionResource,
     Subscriptions,
-    Topics,
+    TopicList,
     path_of,
 )
 from kafkabus.gateway.administration.rules import RULE, describe_rule, read_rule, reads_alike
@@ -70,17 +70,17 @@ class NamespaceAdministration:
         match resource:
             case Namespace():
                 return await self._namespace()
-            case Entity(name):
+            case EntityResource(name):
                 return await self._entry(await self._queue_or_topic(name))
-            case Subscription(topic, name):
+            case SubscriptionResource(topic, name):
                 return await self._entry(await self._client.get_subscription(topic, name), topic)
-            case Rule(topic, subscription, name):
+            case RuleResource(topic, subscription, name):
                 return self._rule_entry(resource, await self._client.get_rule(topic, subscription, name))
             case _:
                 raise RefusedError(405, f"{path_of(resource)} is a list")
 
     async def list(
-        self, resource: Queues | Topics | Subscriptions | Rules, skip: int, top: int
+        self, resource: Queues | TopicList | Subscriptions | RuleList, skip: int, top: int
     ) -> tuple[Sequence[Entry], bool]:
         """Return some entries of a list, and whether there are more.
 
@@ -94,22 +94,22 @@ class NamespaceAdministration:
             InvalidOperationError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        if isinstance(resource, Rules):
+        if isinstance(resource, RuleList):
             rules, more = await _page(self._client.list_rules(resource.topic, resource.subscription), skip, top)
             return [
-                self._rule_entry(Rule(resource.topic, resource.subscription, rule.name), rule) for rule in rules
+                self._rule_entry(RuleResource(resource.topic, resource.subscription, rule.name), rule) for rule in rules
             ], more
         listed: AsyncIterator[EntityProperties]
         match resource:
             case Queues():
                 listed, topic = self._client.list_queues(), ""
-            case Topics():
+            case TopicList():
                 listed, topic = self._client.list_topics(), ""
             case Subscriptions(topic):
                 listed = self._client.list_subscriptions(topic)
         turn = asyncio.Semaphore(AT_ONCE)
 
-        async def counted(properties: EntityProperties) -> Entry | None:
+        async def count_entry(properties: EntityProperties) -> Entry | None:
             async with turn:
                 try:
                     return await self._entry(properties, topic)
@@ -117,7 +117,7 @@ class NamespaceAdministration:
                     return None  # It was deleted since it was listed.
 
         page, more = await _page(listed, skip, top)
-        entries = await asyncio.gather(*map(counted, page))
+        entries = await asyncio.gather(*map(count_entry, page))
         return [entry for entry in entries if entry is not None], more
 
     async def create(self, resource: Resource, described: Element) -> Entry:
@@ -133,19 +133,19 @@ class NamespaceAdministration:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         match resource:
-            case Entity(name):
+            case EntityResource(name):
                 kind = _kind_in(described, QUEUE, TOPIC)
                 settings = kind.settings_in(described)
                 create = self._client.create_queue if kind is QUEUE else self._client.create_topic
                 made: EntityProperties = await create(name, **settings)
                 return await self._entry(made)
-            case Subscription(topic, name):
+            case SubscriptionResource(topic, name):
                 settings = _kind_in(described, SUBSCRIPTION).settings_in(described)
                 rule = children(described).get("DefaultRuleDescription")
                 default = None if rule is None else read_rule(rule, DEFAULT_RULE, _now())
                 made = await self._client.create_subscription(topic, name, **settings, default_rule=default)
                 return await self._entry(made, topic)
-            case Rule(topic, subscription, name):
+            case RuleResource(topic, subscription, name):
                 given = _rule_in(described, name)
                 rule_made = await self._client.create_rule(
                     topic, subscription, name, filter=given.filter, action=given.action
@@ -167,18 +167,18 @@ class NamespaceAdministration:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         match resource:
-            case Entity(name):
+            case EntityResource(name):
                 if _kind_in(described, QUEUE, TOPIC) is QUEUE:
                     queue = await self._client.get_queue(name)
-                    await self._client.update_queue(_changed(queue, QUEUE.settings_in(described)))
+                    await self._client.update_queue(_merge_settings(queue, QUEUE.settings_in(described)))
                 else:
                     topic_before = await self._client.get_topic(name)
-                    await self._client.update_topic(_changed(topic_before, TOPIC.settings_in(described)))
-            case Subscription(topic, name):
+                    await self._client.update_topic(_merge_settings(topic_before, TOPIC.settings_in(described)))
+            case SubscriptionResource(topic, name):
                 settings = _kind_in(described, SUBSCRIPTION).settings_in(described)
                 subscription_before = await self._client.get_subscription(topic, name)
-                await self._client.update_subscription(topic, _changed(subscription_before, settings))
-            case Rule(topic, subscription, name):
+                await self._client.update_subscription(topic, _merge_settings(subscription_before, settings))
+            case RuleResource(topic, subscription, name):
                 known, wanted = await self._client.get_rule(topic, subscription, name), _rule_in(described, name)
                 # A client that writes back what it has read changes nothing, although documents do not hold each character.
                 kept_filter = known.filter if reads_alike(known.filter, wanted.filter) else wanted.filter
@@ -200,14 +200,14 @@ class NamespaceAdministration:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         match resource:
-            case Entity(name):
+            case EntityResource(name):
                 if isinstance(await self._queue_or_topic(name), QueueProperties):
                     await self._client.delete_queue(name)
                 else:
                     await self._client.delete_topic(name)
-            case Subscription(topic, name):
+            case SubscriptionResource(topic, name):
                 await self._client.delete_subscription(topic, name)
-            case Rule(topic, subscription, name):
+            case RuleResource(topic, subscription, name):
                 await self._client.delete_rule(topic, subscription, name)
             case _:
                 raise RefusedError(405, f"{path_of(resource)} cannot be deleted")
@@ -220,7 +220,7 @@ class NamespaceAdministration:
         try:
             return await self._client.get_topic(name)
         except MessagingEntityNotFoundError as error:
-            raise _missing(name) from error
+            raise _not_found_error(name) from error
 
     async def _namespace(self) -> Entry:
         properties = await self._client.get_namespace_properties()
@@ -248,11 +248,11 @@ class NamespaceAdministration:
         count: Awaitable[RuntimeProperties]
         resource: Resource
         if kind is QUEUE:
-            count, resource = self._client.get_queue_runtime_properties(name), Entity(name)
+            count, resource = self._client.get_queue_runtime_properties(name), EntityResource(name)
         elif kind is TOPIC:
-            count, resource = self._client.get_topic_runtime_properties(name), Entity(name)
+            count, resource = self._client.get_topic_runtime_properties(name), EntityResource(name)
         else:
-            resource = Subscription(topic, name)
+            resource = SubscriptionResource(topic, name)
             count = self._client.get_subscription_runtime_properties(topic, name)
         counts = await count
         return Entry(
@@ -264,7 +264,7 @@ class NamespaceAdministration:
             description=kind.describe(properties, counts),
         )
 
-    def _rule_entry(self, resource: Rule, rule: RuleProperties) -> Entry:
+    def _rule_entry(self, resource: RuleResource, rule: RuleProperties) -> Entry:
         return Entry(
             url=self._url(path_of(resource)),
             title=rule.name,
@@ -283,19 +283,20 @@ async def _page(listed: AsyncIterator[T], skip: int, top: int) -> tuple[Sequence
     """Return some of the items that an iterator yields, and whether there are more; ask it for no more than one of these."""
     page: list[T] = []
     number = 0
-    async for one in listed:
+    async for item in listed:
         if number >= skip + top:
             return page, True
         if number >= skip:
-            page.append(one)
+            page.append(item)
         number += 1
     return page, False
 
 
-def _changed(properties: EntityProperties, settings: Mapping[str, object]) -> dict[str, object]:
+def _merge_settings(properties: EntityProperties, settings: Mapping[str, object]) -> dict[str, object]:
     """Return all settings of an entity, those that are not given as None, which is the default."""
     changed = {
-        one: value if one == "name" or one in OWN_SETTINGS else settings.get(one) for one, value in properties.items()
+        name: value if name == "name" or name in OWN_SETTINGS else settings.get(name)
+        for name, value in properties.items()
     }
     before, after = properties["user_metadata"], changed["user_metadata"]
     if isinstance(before, str) and isinstance(after, str) and as_read(before) == as_read(after):
@@ -308,7 +309,8 @@ def _kind_in(described: Element, *kinds: Kind) -> Kind:
     kind = KINDS.get(local_name(described))
     if kind is None or kind not in kinds:
         raise DocumentError(
-            f"{local_name(described)} does not describe what the path names: send {' or '.join(one.element for one in kinds)}"
+            f"{local_name(described)} does not describe what the path names: "
+            f"send {' or '.join(choice.element for choice in kinds)}"
         )
     return kind
 
@@ -319,7 +321,7 @@ def _rule_in(described: Element, name: str) -> RuleProperties:
     return read_rule(described, name, _now())
 
 
-def _missing(name: str) -> MessagingEntityNotFoundError:
+def _not_found_error(name: str) -> MessagingEntityNotFoundError:
     return MessagingEntityNotFoundError(
         f"The messaging entity '{name}' could not be found: create it, or check its name"
     )

@@ -22,12 +22,12 @@ class Queues:
 
 
 @dataclass(frozen=True, slots=True)
-class Topics:
+class TopicList:
     """All topics."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class EntityResource:
     """A queue or a topic.
 
     Attributes:
@@ -49,7 +49,7 @@ class Subscriptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Subscription:
+class SubscriptionResource:
     """A subscription.
 
     Attributes:
@@ -62,7 +62,7 @@ class Subscription:
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RuleList:
     """All rules of a subscription.
 
     Attributes:
@@ -75,7 +75,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RuleResource:
     """A rule.
 
     Attributes:
@@ -89,10 +89,12 @@ class Rule:
     name: str
 
 
-Resource = Namespace | Queues | Topics | Entity | Subscriptions | Subscription | Rules | Rule
+Resource = (
+    Namespace | Queues | TopicList | EntityResource | Subscriptions | SubscriptionResource | RuleList | RuleResource
+)
 
 
-_LISTED: Mapping[str, Queues | Topics] = {"queues": Queues(), "topics": Topics()}
+_LISTED: Mapping[str, Queues | TopicList] = {"queues": Queues(), "topics": TopicList()}
 
 
 def resource_at(path: str) -> Resource | None:  # noqa: PLR0911 - a case each
@@ -110,15 +112,15 @@ def resource_at(path: str) -> Resource | None:  # noqa: PLR0911 - a case each
         case [*topic, word] if topic and word.lower() == SUBSCRIPTIONS:
             return Subscriptions("/".join(topic))
         case [*topic, word, name] if topic and word.lower() == SUBSCRIPTIONS:
-            return Subscription("/".join(topic), name)
+            return SubscriptionResource("/".join(topic), name)
         case [*topic, word, name, rules] if topic and (word.lower(), rules.lower()) == (SUBSCRIPTIONS, RULES):
-            return Rules("/".join(topic), name)
+            return RuleList("/".join(topic), name)
         case [*topic, word, name, rules, rule] if topic and (word.lower(), rules.lower()) == (SUBSCRIPTIONS, RULES):
-            return Rule("/".join(topic), name, rule)
+            return RuleResource("/".join(topic), name, rule)
         case []:
             return None
         case names:
-            return Entity("/".join(names))
+            return EntityResource("/".join(names))
 
 
 def path_of(resource: Resource) -> str:  # noqa: PLR0911 - a case each
@@ -128,17 +130,17 @@ def path_of(resource: Resource) -> str:  # noqa: PLR0911 - a case each
             return NAMESPACE_INFO
         case Queues():
             return "$Resources/Queues"
-        case Topics():
+        case TopicList():
             return "$Resources/Topics"
-        case Entity(name):
+        case EntityResource(name):
             return name
         case Subscriptions(topic):
             return f"{topic}/Subscriptions"
-        case Subscription(topic, name):
+        case SubscriptionResource(topic, name):
             return f"{topic}/Subscriptions/{name}"
-        case Rules(topic, subscription):
+        case RuleList(topic, subscription):
             return f"{topic}/Subscriptions/{subscription}/Rules"
-        case Rule(topic, subscription, name):
+        case RuleResource(topic, subscription, name):
             return f"{topic}/Subscriptions/{subscription}/Rules/{name}"
 
 

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Final
 
 from kafkabus.gateway.administration.resources import (
-    Entity,
+    EntityResource,
     Namespace,
     Queues,
     Resource,
-    Rule,
-    Rules,
-    Subscription,
+    RuleList,
+    RuleResource,
+    SubscriptionResource,
     Subscriptions,
-    Topics,
+    TopicList,
 )
 from kafkabus.gateway.sas_tokens import Right
 
@@ -28,18 +28,18 @@ _LIST_RULES: Final = (Right.MANAGE, Right.LISTEN)
 REQUESTS: Final[Mapping[tuple[str, type[Resource]], tuple[Right, ...]]] = {
     ("GET", Namespace): _MANAGE,
     ("GET", Queues): _MANAGE,
-    ("GET", Topics): _MANAGE,
-    ("GET", Entity): _MANAGE,
+    ("GET", TopicList): _MANAGE,
+    ("GET", EntityResource): _MANAGE,
     ("GET", Subscriptions): _MANAGE,
-    ("GET", Subscription): _MANAGE,
-    ("GET", Rules): _LIST_RULES,
-    ("GET", Rule): _LIST_RULES,
-    ("PUT", Entity): _MANAGE,
-    ("PUT", Subscription): _MANAGE,
-    ("PUT", Rule): _MANAGE,
-    ("DELETE", Entity): _MANAGE,
-    ("DELETE", Subscription): _MANAGE,
-    ("DELETE", Rule): _MANAGE,
+    ("GET", SubscriptionResource): _MANAGE,
+    ("GET", RuleList): _LIST_RULES,
+    ("GET", RuleResource): _LIST_RULES,
+    ("PUT", EntityResource): _MANAGE,
+    ("PUT", SubscriptionResource): _MANAGE,
+    ("PUT", RuleResource): _MANAGE,
+    ("DELETE", EntityResource): _MANAGE,
+    ("DELETE", SubscriptionResource): _MANAGE,
+    ("DELETE", RuleResource): _MANAGE,
 }
 """The rights of requests; those that are missing here, such as the deletion of a list, need Manage before they are refused."""
 

@@ -77,12 +77,12 @@ def read_rule(described: Element, name: str, now: datetime) -> RuleProperties:
     )
 
 
-def reads_alike(one: RuleFilter | SqlRuleAction | None, other: RuleFilter | SqlRuleAction | None) -> bool:
+def reads_alike(left: RuleFilter | SqlRuleAction | None, right: RuleFilter | SqlRuleAction | None) -> bool:
     """Return whether two filters or actions are the same to a client that reads them in documents.
 
     Some characters stand in no document, and some clients write each end of a line as a line feed.
     """
-    return _as_read(one) == _as_read(other)
+    return _as_read(left) == _as_read(right)
 
 
 def _as_read(given: RuleFilter | SqlRuleAction | None) -> str:
@@ -103,14 +103,14 @@ def _filter_element(given: RuleFilter) -> Element:
 
 
 def _correlation_element(given: CorrelationRuleFilter) -> Element:
-    one = element("Filter", **{"i:type": "CorrelationFilter"})
+    node = element("Filter", **{"i:type": "CorrelationFilter"})
     for name, compared in _CORRELATED.items():
         value = getattr(given, compared)
         if value is not None:
-            one.append(element(name, value))
+            node.append(element(name, value))
     if given.properties:
-        one.append(_values_element("Properties", given.properties))
-    return one
+        node.append(_values_element("Properties", given.properties))
+    return node
 
 
 def _action_element(given: SqlRuleAction | None) -> Element:
@@ -120,29 +120,29 @@ def _action_element(given: SqlRuleAction | None) -> Element:
 
 
 def _sql_element(name: str, kind: str, given: SqlRuleFilter | SqlRuleAction) -> Element:
-    one = element(name, **{"i:type": kind})
-    one.append(element("SqlExpression", given.sql_expression))
-    one.append(element("CompatibilityLevel", _LEVEL))
+    node = element(name, **{"i:type": kind})
+    node.append(element("SqlExpression", given.sql_expression))
+    node.append(element("CompatibilityLevel", _LEVEL))
     if given.parameters:
-        one.append(_values_element("Parameters", given.parameters))
-    return one
+        node.append(_values_element("Parameters", given.parameters))
+    return node
 
 
 def _values_element(name: str, values: Mapping[str, PropertyValue]) -> Element:
-    several = element(name)
+    pairs = element(name)
     for key, value in values.items():
-        one = element("KeyValueOfstringanyType")
-        one.append(element("Key", key))
-        one.append(value_element("Value", value))
-        several.append(one)
-    return several
+        pair = element("KeyValueOfstringanyType")
+        pair.append(element("Key", key))
+        pair.append(value_element("Value", value))
+        pairs.append(pair)
+    return pairs
 
 
-def _filter_in(one: Element | None) -> RuleFilter:
-    if one is None:
+def _filter_in(node: Element | None) -> RuleFilter:
+    if node is None:
         return TrueRuleFilter()
-    found = children(one)
-    match type_of(one):
+    found = children(node)
+    match type_of(node):
         case "TrueFilter":
             return TrueRuleFilter()
         case "FalseFilter":
@@ -160,11 +160,11 @@ def _filter_in(one: Element | None) -> RuleFilter:
             )
 
 
-def _action_in(one: Element | None) -> SqlRuleAction | None:
-    if one is None:
+def _action_in(node: Element | None) -> SqlRuleAction | None:
+    if node is None:
         return None
-    found = children(one)
-    match type_of(one):
+    found = children(node)
+    match type_of(node):
         case "" | "EmptyRuleAction":
             return None
         case "SqlRuleAction":
@@ -177,11 +177,11 @@ def _expression(found: Mapping[str, Element]) -> str:
     return found["SqlExpression"].text or "" if "SqlExpression" in found else ""
 
 
-def _values_in(several: Element | None) -> dict[str, PropertyValue] | None:
+def _values_in(pairs: Element | None) -> dict[str, PropertyValue] | None:
     """Return typed values by their keys; None if there are none."""
     values: dict[str, PropertyValue] = {}
-    for one in () if several is None else several:
-        found = children(one)
+    for pair in () if pairs is None else pairs:
+        found = children(pair)
         if "Key" not in found:
             raise DocumentError("a property or a parameter has no Key: write <Key>name</Key><Value>…</Value>")
         values[found["Key"].text or ""] = read_value(found["Value"]) if "Value" in found else None

@@ -101,18 +101,18 @@ def value_element(name: str, value: PropertyValue) -> Element:
     """Return an element with a value of any type that properties have, which it declares."""
     if value is None:
         return element(name, **{"i:nil": "true"})
-    kind, text = _typed(value)
+    kind, text = _type_and_text(value)
     namespace = SERIALIZATION if kind == "guid" else SCHEMA
     return element(name, text, **{f"xmlns:{_PREFIX}": namespace, "i:type": f"{_PREFIX}:{kind}"})
 
 
-def read_value(one: Element) -> PropertyValue:
+def read_value(node: Element) -> PropertyValue:
     """Return the value in an element, of the type that it declares.
 
     Raises:
         DocumentError: The type is unknown, or the text is no value of that type.
     """
-    kind, text = type_of(one) or "string", one.text or ""
+    kind, text = type_of(node) or "string", node.text or ""
     if kind not in _READERS:
         raise DocumentError(f"a value of the type {kind!r}: choose from {', '.join(_READERS)}")
     try:
@@ -121,7 +121,7 @@ def read_value(one: Element) -> PropertyValue:
         raise DocumentError(f"{text!r} is no value of the type {kind}: {error}") from error
 
 
-def _typed(  # noqa: PLR0911 - a case each
+def _type_and_text(  # noqa: PLR0911 - a case each
     value: str | bytes | float | uuid.UUID | datetime | timedelta | Decimal,
 ) -> tuple[str, str]:
     """Return the name of a value's type, and the value as text."""

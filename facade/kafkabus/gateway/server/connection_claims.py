@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from kafkabus.gateway.amqp.conditions import UNAUTHORIZED_ACCESS, AmqpError
-from kafkabus.gateway.sas_tokens import Claim, Policies, Right, UnauthorizedError, claim_of
+from kafkabus.gateway.sas_tokens import AccessClaim, Policies, Right, UnauthorizedError, claim_of
 from kafkabus.gateway.scopes import ScopeError, covers, scope_of_audience, scope_of_path
 
 MOST_CLAIMS: Final = 10_000
@@ -34,13 +34,13 @@ class _Group:
     __slots__ = ("_claims", "_ends")
 
     def __init__(self) -> None:
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, AccessClaim] = {}
         self._ends: dict[Right, float] | None = None
 
     def __len__(self) -> int:
         return len(self._claims)
 
-    def add(self, audience: str, claim: Claim) -> None:
+    def add(self, audience: str, claim: AccessClaim) -> None:
         """Add a claim."""
         self._claims[audience] = claim
         self._ends = None
@@ -71,11 +71,11 @@ class Claims:
     def __init__(self, policies: Policies | None, on_change: Callable[[], None]) -> None:
         self._policies = policies
         self._on_change = on_change
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, AccessClaim] = {}
         # By the scopes that they open; those of None are all.
         self._groups: defaultdict[str | None, _Group] = defaultdict(_Group)
         self._characters = 0
-        self._login: tuple[Claim, ...] = ()
+        self._login: tuple[AccessClaim, ...] = ()
         self._alarm: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -158,7 +158,7 @@ class Claims:
             or f"no claim was put for {path or 'any entity'!r}: put a token to $cbs first, or log in by SASL PLAIN",
         )
 
-    def _nearest(self, path: str | None) -> Claim | None:
+    def _nearest(self, path: str | None) -> AccessClaim | None:
         """Return the claim of which a refusal tells: that of the login, or that whose audience is nearest to a path."""
         if self._login:
             return self._login[0]
@@ -167,7 +167,7 @@ class Claims:
                 return self._claims[audience]
         return next(iter(self._claims.values()), None)
 
-    def _add(self, audience: str, claim: Claim) -> None:
+    def _add(self, audience: str, claim: AccessClaim) -> None:
         self._claims[audience] = claim
         self._characters += len(audience)
         for scope in (claim.scope, None):
@@ -225,12 +225,12 @@ def _scopes_over(path: str) -> list[str]:
     return [*found, ""]
 
 
-def _includes(claim: Claim, other: Claim) -> bool:
+def _includes(claim: AccessClaim, other: AccessClaim) -> bool:
     """Return whether a claim allows all that another one does, until one of them ends."""
     return claim.rights >= other.rights and covers(claim.scope, other.scope)
 
 
-def _refusal(claim: Claim, path: str | None, now: float, rights: tuple[Right, ...]) -> str | None:
+def _refusal(claim: AccessClaim, path: str | None, now: float, rights: tuple[Right, ...]) -> str | None:
     """Return why a claim does not allow something; None if it does."""
     try:
         claim.require(path, now, *rights)
