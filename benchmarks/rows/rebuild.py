@@ -84,7 +84,9 @@ async def _lose_and_rebuild(runtime: EmbeddedRuntime, queues: list[str]) -> tupl
         keeps = [TakeSnapshot(ledger) for entity in entities for ledger in entity.ledgers]
         await context.ledger_client.execute(*keeps)
         # The ledger's state from before all transactions.
-        await context.checkpoints.write({keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps})
+        await context.stores.checkpoints.write(
+            {keep.ledger.keys.prefix: replace(keep.snapshot, markers=0) for keep in keeps}
+        )
         with redis.Redis.from_url(runtime.redis_url) as store:
             store.flushall()
         waits: list[float] = []

@@ -50,8 +50,81 @@ def uninstrument() -> None:
             observer.unregister()
 
 
+class _CallMetrics:
+    """The counters of calls of senders and receivers."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.sent = Counter(
+            "kafkabus_client_sent_messages_total",
+            "Messages that senders of this process stored; in transactions, when these are committed.",
+            ["entity"],
+            registry=registry,
+        )
+        self.received = Counter(
+            "kafkabus_client_received_messages_total",
+            "Messages that receivers of this process handed out.",
+            ["entity"],
+            registry=registry,
+        )
+        self.settled = Counter(
+            "kafkabus_client_settled_messages_total",
+            "Messages that receivers of this process settled, by outcome: complete, abandon, defer or dead_letter.",
+            ["entity", "outcome"],
+            registry=registry,
+        )
+        self.errors = Counter(
+            "kafkabus_client_errors_total",
+            "Calls of senders and receivers of this process that raised an error, by the error's class.",
+            ["entity", "operation", "error"],
+            registry=registry,
+        )
+
+
+class _RedisMetrics:
+    """The metrics of calls to Redis, and of the ledgers that it lost."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.calls = Histogram(
+            "kafkabus_redis_call_seconds",
+            "Durations of calls to Redis, retries included.",
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self.errors = Counter(
+            "kafkabus_redis_errors_total", "Calls to Redis that failed, also after retries.", registry=registry
+        )
+        self.rebuilds = Counter(
+            "kafkabus_rebuilt_ledgers_total",
+            "Ledgers of partitions that this process rebuilt from checkpoints, because Redis had lost them.",
+            registry=registry,
+        )
+
+
+class _KafkaMetrics:
+    """The metrics of requests to Kafka, and of stored records."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.requests = Histogram(
+            "kafkabus_kafka_request_seconds",
+            "Durations of requests to Kafka for topics and offsets, retries included.",
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+        self.errors = Counter(
+            "kafkabus_kafka_errors_total",
+            "Requests to Kafka that failed, also after retries, and records that Kafka did not acknowledge.",
+            registry=registry,
+        )
+        self.stores = Histogram(
+            "kafkabus_kafka_store_seconds",
+            "Durations from giving records to Kafka's client until all of them were acknowledged or given up.",
+            registry=registry,
+            buckets=_BUCKETS,
+        )
+
+
 class _ProcessMetrics:
-    """The counters of a process.
+    """The metrics of a process.
 
     Args:
         registry: The registry that gets them.
@@ -59,102 +132,50 @@ class _ProcessMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
-        self._sent = Counter(
-            "kafkabus_client_sent_messages_total",
-            "Messages that senders of this process stored; in transactions, when these are committed.",
-            ["entity"],
-            registry=registry,
-        )
-        self._received = Counter(
-            "kafkabus_client_received_messages_total",
-            "Messages that receivers of this process handed out.",
-            ["entity"],
-            registry=registry,
-        )
-        self._settled = Counter(
-            "kafkabus_client_settled_messages_total",
-            "Messages that receivers of this process settled, by outcome: complete, abandon, defer or dead_letter.",
-            ["entity", "outcome"],
-            registry=registry,
-        )
-        self._errors = Counter(
-            "kafkabus_client_errors_total",
-            "Calls of senders and receivers of this process that raised an error, by the error's class.",
-            ["entity", "operation", "error"],
-            registry=registry,
-        )
-        self._redis_calls = Histogram(
-            "kafkabus_redis_call_seconds",
-            "Durations of calls to Redis, retries included.",
-            registry=registry,
-            buckets=_BUCKETS,
-        )
-        self._redis_errors = Counter(
-            "kafkabus_redis_errors_total", "Calls to Redis that failed, also after retries.", registry=registry
-        )
-        self._kafka_requests = Histogram(
-            "kafkabus_kafka_request_seconds",
-            "Durations of requests to Kafka for topics and offsets, retries included.",
-            registry=registry,
-            buckets=_BUCKETS,
-        )
-        self._kafka_errors = Counter(
-            "kafkabus_kafka_errors_total",
-            "Requests to Kafka that failed, also after retries, and records that Kafka did not acknowledge.",
-            registry=registry,
-        )
-        self._kafka_stores = Histogram(
-            "kafkabus_kafka_store_seconds",
-            "Durations from giving records to Kafka's client until all of them were acknowledged or given up.",
-            registry=registry,
-            buckets=_BUCKETS,
-        )
-        self._rebuilds = Counter(
-            "kafkabus_rebuilt_ledgers_total",
-            "Ledgers of partitions that this process rebuilt from checkpoints, because Redis had lost them.",
-            registry=registry,
-        )
+        self._calls = _CallMetrics(registry)
+        self._redis = _RedisMetrics(registry)
+        self._kafka = _KafkaMetrics(registry)
 
     def unregister(self) -> None:
         """Take the counters out of their registry."""
-        for metric in vars(self).values():
-            if isinstance(metric, (Counter, Histogram)):
+        for metrics in (self._calls, self._redis, self._kafka):
+            for metric in vars(metrics).values():
                 self._registry.unregister(metric)
 
-    def redis_called(self, seconds: float, error: BaseException | None) -> None:
+    def on_redis_call(self, seconds: float, error: BaseException | None) -> None:
         """Note a call to Redis."""
-        self._redis_calls.observe(seconds)
+        self._redis.calls.observe(seconds)
         if error is not None:
-            self._redis_errors.inc()
+            self._redis.errors.inc()
 
-    def kafka_asked(self, seconds: float, error: BaseException | None) -> None:
+    def on_kafka_request(self, seconds: float, error: BaseException | None) -> None:
         """Note a request to Kafka."""
-        self._kafka_requests.observe(seconds)
+        self._kafka.requests.observe(seconds)
         if error is not None:
-            self._kafka_errors.inc()
+            self._kafka.errors.inc()
 
-    def kafka_stored(self, seconds: float, failures: int) -> None:
+    def on_kafka_store(self, seconds: float, failures: int) -> None:
         """Note records that were given to Kafka."""
-        self._kafka_stores.observe(seconds)
+        self._kafka.stores.observe(seconds)
         if failures:
-            self._kafka_errors.inc(failures)
+            self._kafka.errors.inc(failures)
 
-    def on_sent(self, entity: str, count: int) -> None:
+    def on_send(self, entity: str, count: int) -> None:
         """Note messages that were sent."""
-        self._sent.labels(entity).inc(count)
+        self._calls.sent.labels(entity).inc(count)
 
-    def on_received(self, entity: str, count: int) -> None:
+    def on_receive(self, entity: str, count: int) -> None:
         """Note messages that were received."""
-        self._received.labels(entity).inc(count)
+        self._calls.received.labels(entity).inc(count)
 
-    def on_settled(self, entity: str, outcome: str, count: int) -> None:
+    def on_settlement(self, entity: str, outcome: str, count: int) -> None:
         """Note messages that were settled."""
-        self._settled.labels(entity, outcome).inc(count)
+        self._calls.settled.labels(entity, outcome).inc(count)
 
-    def on_failure(self, entity: str, operation: str, error: BaseException) -> None:
+    def on_error(self, entity: str, operation: str, error: BaseException) -> None:
         """Note a call that raised an error."""
-        self._errors.labels(entity, operation, type(error).__name__).inc()
+        self._calls.errors.labels(entity, operation, type(error).__name__).inc()
 
-    def rebuilt(self, count: int) -> None:
+    def on_rebuild(self, count: int) -> None:
         """Note ledgers that were rebuilt."""
-        self._rebuilds.inc(count)
+        self._redis.rebuilds.inc(count)

@@ -121,7 +121,7 @@ def test_another_topics_log_is_not_taken_for_a_truncated_one(namespace: Embedded
             assert time.monotonic() < deadline
             time.sleep(0.05)
         with pytest.raises(MessagingEntityNotFoundError, match="another one than before"):
-            context.recovery.recover_from_truncation(entity, 0, None)
+            context.maintenance.recovery.recover_from_truncation(entity, 0, None)
 
 
 def test_a_dead_letter_queues_topic_is_noticed_as_well(namespace: EmbeddedRuntime) -> None:

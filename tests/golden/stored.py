@@ -135,7 +135,7 @@ def _records(settings: Settings, topic: str, partitions: int) -> Iterator[list[A
                 if error is not None:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     break
-                (_, _, offset), (key, value, headers), (_, moment) = StoredRecord.of(cast("Record", record))
+                (_, _, offset), (key, value, headers), (_, moment) = StoredRecord.copy(cast("Record", record))
                 named = [[name, _as_json(content)] for name, content in headers]
                 yield [partition, offset, moment, _as_json(key), _as_json(value), named]
         finally:

@@ -115,7 +115,7 @@ def frame_of(spark: SparkSession, messages: list[dict[str, Any]]) -> DataFrame:
 def sent_by_the_sdk(arguments: dict[str, Any], partitions: int, *, detects_duplicates: bool = False) -> StoredRecord:
     """Return the record that the SDK sends; its partition is None if any will do."""
     message = ServiceBusMessage(**arguments)
-    envelope, value, headers, _ = message._outgoing()
+    envelope, value, headers, _ = message._to_outgoing()
     key = effective_key(
         session_id=envelope.session_id,
         partition_key=envelope.partition_key,

@@ -36,7 +36,7 @@ VALUES = st.recursive(
 
 def received(message: object) -> ServiceBusReceivedMessage:
     """Return a message as a receiver gets it if it was sent like this."""
-    outgoing = as_message(message)._outgoing()
+    outgoing = as_message(message)._to_outgoing()
     record = StoredRecord(("t", 0, 0), (None, outgoing.value, outgoing.headers), (1, 0))
     return ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER))
 
@@ -167,7 +167,7 @@ def test_an_identifier_comes_back_as_what_it_was(value: Any) -> None:
             assert getattr(received(message), name) == "another"
     texts: dict[Any, str] = {b"bytes": "bytes", b"\xff\x00": "ff00"}
     text = texts.get(value, str(value))
-    assert ServiceBusMessage("x", message_id=value)._outgoing().envelope.message_id == text
+    assert ServiceBusMessage("x", message_id=value)._to_outgoing().envelope.message_id == text
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_what_is_no_message_id(value: Any, error: type[Exception]) -> None:
 
 def test_an_identifier_that_somebody_changed_is_text() -> None:
     """A rule's action changes it, which knows nothing of the type beside it."""
-    outgoing = ServiceBusMessage("x", message_id=7)._outgoing()
+    outgoing = ServiceBusMessage("x", message_id=7)._to_outgoing()
     headers = [(name, b"8" if name == "sb-message-id" else value) for name, value in outgoing.headers]
     record = StoredRecord(("t", 0, 0), (None, outgoing.value, headers), (1, 0))
     assert ServiceBusReceivedMessage(record, Delivery("q", 0, "", 0, 0, FOREVER)).message_id == "8"
@@ -247,7 +247,7 @@ def test_what_was_received_is_changed_and_sent_again() -> None:
     raw.header.priority = 9
     again = received(message)
     assert (again.subject, again.partition_key, again.message_id) == ("new", "k", "m")
-    assert decode_value(message._outgoing().envelope.amqp or "") == {"header": {"priority": 9}}
+    assert decode_value(message._to_outgoing().envelope.amqp or "") == {"header": {"priority": 9}}
     assert as_message(raw) is message
 
 
@@ -266,7 +266,7 @@ def test_what_a_raw_message_cannot_be_is_refused(part: str, value: Any, error: t
     message = ServiceBusMessage("x")
     setattr(message.raw_amqp_message, part, value)
     with pytest.raises(error, match=says):
-        message._outgoing()
+        message._to_outgoing()
 
 
 def test_no_time_to_live() -> None:

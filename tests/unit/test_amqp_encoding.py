@@ -269,7 +269,7 @@ def test_a_received_message_of_bytes() -> None:
         assert (one.lock_token, one.dead_letter_source) == (uuid.UUID(int=7), "orders")
     annotations: Any = message.raw_amqp_message.annotations
     assert (annotations[b"x-opt-enqueued-time"], annotations["mine"]) == (1767225600000, 3)
-    again = message._outgoing()
+    again = message._to_outgoing()
     assert again.envelope.amqp is not None
     assert "x-opt" not in again.envelope.amqp
 

@@ -68,7 +68,7 @@ def test_a_settled_message_survives_pickling() -> None:
         for offset in (7, 8)
     )
     (held,) = by_delivery([settled, locked])
-    assert held.settled(lost=[(8, 8)]) == [locked]
+    assert held.mark_settled(lost=[(8, 8)]) == [locked]
     settled, other = pickle.loads(pickle.dumps([settled, locked]))  # noqa: S301 - our own
     assert (str(settled), settled.lock_token, settled.locked_until_utc) == ("body", None, None)
     assert (other.lock_token, other.locked_until_utc) == (locked.lock_token, locked.locked_until_utc)

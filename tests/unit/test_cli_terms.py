@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from kafkabus import ServiceBusMessage
-from kafkabus._async.admin.base import named, validated
-from kafkabus._async.entities.catalog import missing
+from kafkabus._async.admin.base import label_of, validate
+from kafkabus._async.entities.catalog import missing_text
 from kafkabus.cli.terms import describe_error
 from kafkabus.exceptions import InvalidOperationError, MessagingEntityNotFoundError, ServiceBusError
 from kafkabus_mapping.entities import QueueDescription
@@ -23,11 +23,11 @@ from kafkabus_mapping.names import EntityPath
 def _validate() -> None:
     now = datetime.now(timezone.utc)
     settings = {"name": "q", "topic": "t", "topic_id": "i", "created_at": now, "updated_at": now}
-    validated(QueueDescription, {**settings, "lock_duration": timedelta(minutes=6)}, "created")
+    validate(QueueDescription, {**settings, "lock_duration": timedelta(minutes=6)}, "created")
 
 
 def _look_up() -> None:
-    raise MessagingEntityNotFoundError(missing(EntityPath("q"), "n"))
+    raise MessagingEntityNotFoundError(missing_text(EntityPath("q"), "n"))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_values_stay_as_they_are() -> None:
     """A name of a message or an entity that is also an argument's name is not replaced."""
     error = ValueError(ErrorText("queue session_id: message 'lock_duration' has no ", Term("session_id")))
     assert describe_error(error) == "queue session_id: message 'lock_duration' has no --session-id"
-    assert named(QueueDescription, "session_id") == "queue 'session_id'"
+    assert label_of(QueueDescription, "session_id") == "queue 'session_id'"
 
 
 def test_a_copied_error_keeps_its_terms() -> None:

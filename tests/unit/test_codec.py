@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus._core.record import StoredRecord, own_time_to_live, scheduled_for
+from kafkabus._core.record import StoredRecord, enqueue_time_of, own_time_to_live
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import (
     EPOCH,
@@ -112,7 +112,7 @@ def test_no_record_is_undecodable(headers: list[tuple[str, bytes | None]], key: 
     assert envelope.message_id is not None
     encode_headers(envelope)
     record = StoredRecord(("t", 1, 2), (key, b"", headers), (1, 0))
-    lives, due = own_time_to_live(record), scheduled_for(record)
+    lives, due = own_time_to_live(record), enqueue_time_of(record)
     assert envelope.time_to_live == (None if lives is None else timedelta(milliseconds=lives))
     if not any(name == h.TRANSFER_SOURCE for name, _ in headers):
         assert envelope.scheduled_enqueue_time_utc == (None if due is None else from_milliseconds(due))

@@ -89,7 +89,7 @@ class Reader:
             assert offsets == list(range(self.next, self.next + len(offsets)))
             assert batch.feed.key == self._key
             self.next += len(offsets)
-        self._pool.taken(self.inbox)
+        self._pool.on_take(self.inbox)
 
     def read_to(self, offset: int) -> None:
         until = time.monotonic() + PATIENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from kafkabus.upkeep.entity_figures import EntityFigures, RefusedCopy, TendedEntity
-from kafkabus.upkeep.metrics import OTHERS, Growth, _refused, chosen
+from kafkabus.upkeep.metrics import OTHERS, Growth, _refused_metric, choose_figures
 from kafkabus_mapping.names import SubQueue
 
 
@@ -18,7 +18,7 @@ def test_entities_beyond_the_bound_are_summed() -> None:
         ),
         TendedEntity("c", SubQueue.DEAD_LETTER, EntityFigures(active=16)),
     ]
-    found = chosen(tended, most=1, pattern=re.compile("[abc]", re.IGNORECASE))
+    found = choose_figures(tended, most=1, pattern=re.compile("[abc]", re.IGNORECASE))
     assert found[SubQueue.NONE] == {
         "A": EntityFigures(active=2, oldest=6.0, skew=2.0),
         OTHERS: EntityFigures(active=13, oldest=7.0),
@@ -34,9 +34,9 @@ def test_refused_copies_are_named_with_their_entities() -> None:
         TendedEntity(name, SubQueue.NONE, EntityFigures(refused=refused))
         for name, refused in (("b", copies), ("c", (RefusedCopy("c", 1, 7, 60_000), RefusedCopy("c", 1, 8, 60_000))))
     ]
-    labels = chosen(tended, most=0, pattern=None)
+    labels = choose_figures(tended, most=0, pattern=None)
     assert labels[SubQueue.NONE][OTHERS].refused == (*copies, RefusedCopy("c", 1, 7, 60_000))
-    samples = _refused("shop", labels).samples
+    samples = _refused_metric("shop", labels).samples
     assert samples[-1].labels == {"namespace": "shop", "entity": "c", "partition": "1", "sequence_number": "7"}
     assert samples[-1].value == 60_000
 
@@ -47,7 +47,7 @@ def test_counters_of_summed_entities_grow_by_what_theirs_do() -> None:
 
     def count(**stored: int) -> int | None:
         tended = [TendedEntity(name, SubQueue.NONE, EntityFigures(stored=value)) for name, value in stored.items()]
-        labels = chosen(tended, most=1, pattern=None)
+        labels = choose_figures(tended, most=1, pattern=None)
         growth.count(tended, labels)
         return labels[SubQueue.NONE][OTHERS].stored
 

@@ -12,11 +12,11 @@ def test_a_service_is_ready_once_all_parts_were_done() -> None:
     """Before, each part that was not has its reason."""
     health = Health(lambda: 100.0)
     assert health.reasons().keys() == {"kafka", "redis", "descriptions"}
-    health.succeeded("kafka")
-    with pytest.raises(ServiceBusError), health.doing("redis"):
+    health.on_success("kafka")
+    with pytest.raises(ServiceBusError), health.observe_part("redis"):
         raise ServiceBusError("Redis 127.0.0.1:1 refuses")
     assert health.reasons()["redis"] == "the heartbeat was not told since the start: Redis 127.0.0.1:1 refuses"
-    with health.doing("redis"), health.doing("descriptions"):
+    with health.observe_part("redis"), health.observe_part("descriptions"):
         pass
     assert health.reasons() == {}
     health.end()
@@ -28,9 +28,9 @@ def test_a_failure_that_passes_is_no_reason() -> None:
     now = [100.0]
     health = Health(lambda: now[0])
     for part in ("kafka", "redis", "descriptions"):
-        health.succeeded(part)
+        health.on_success(part)
     now[0] += READY_WITHIN
-    with pytest.raises(ServiceBusError), health.doing("kafka"):
+    with pytest.raises(ServiceBusError), health.observe_part("kafka"):
         raise ServiceBusError("no broker")
     assert health.reasons() == {}
     now[0] += 1

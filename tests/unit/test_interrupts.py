@@ -16,7 +16,7 @@ import pytest
 import kafkabus
 from kafkabus import management
 from kafkabus._core import compatibility
-from kafkabus._runtime.interrupts import caller_left, guarded, on_left
+from kafkabus._runtime.interrupts import caller_left, guard, on_left
 from kafkabus._sync.handles.paging import Paged
 
 WITHIN = 20.0
@@ -57,22 +57,22 @@ class Works:
         self.ended = threading.Event()
         self.undone: list[int] = []
 
-    @guarded
+    @guard
     def value(self, value: int) -> int:
         """Return the argument."""
         return value
 
-    @guarded
+    @guard
     def where(self) -> threading.Thread:
         """Return the thread that does the work."""
         return threading.current_thread()
 
-    @guarded
+    @guard
     def fails(self) -> None:
         """Raise an error."""
         raise LookupError("no such thing")
 
-    @guarded
+    @guard
     def wait(self) -> int:
         """Go on until the caller has left."""
         on_left(lambda: self.undone.append(1))
@@ -82,7 +82,7 @@ class Works:
         self.ended.set()
         return 1
 
-    @guarded
+    @guard
     def count(self) -> Iterator[int]:
         """Count, and be interrupted at the third number."""
         yield 1
@@ -93,7 +93,7 @@ class Works:
         self.ended.set()
         yield 3
 
-    @guarded
+    @guard
     def warns(self) -> None:
         """Warn the caller."""
         compatibility.warn_unsupported({"no_such_argument": 1})

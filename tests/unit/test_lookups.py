@@ -63,7 +63,7 @@ def test_entities_in_use_are_looked_up_together(
 ) -> None:
     """One call for all; what was replaced or deleted is looked up by itself, and what is not used not at all."""
     asked: list[Sequence[str]] = []
-    several = context.descriptions.several
+    several = context.descriptions.get_many
 
     def ask(names: Sequence[str]) -> list[EntityDescription | None]:
         asked.append(names)
@@ -77,7 +77,7 @@ def test_entities_in_use_are_looked_up_together(
     administration.create_queue("c")
     context.catalog._entities["d"].used_at -= 3 * DESCRIPTION_AGE
     grow_old(context)
-    monkeypatch.setattr(context.descriptions, "several", ask)
+    monkeypatch.setattr(context.descriptions, "get_many", ask)
     assert context.catalog.entity(EntityPath("a")).ledgers == before["a"].ledgers
     assert context.catalog.entity(EntityPath("b")).description.status is EntityStatus.DISABLED
     assert asked == [["a", "b", "c"]]
@@ -91,7 +91,7 @@ def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
     administration: ServiceBusAdministrationClient, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another caller wants it anew while all are looked up; what was asked for before does not count."""
-    several = context.descriptions.several
+    several = context.descriptions.get_many
 
     def ask(names: Sequence[str]) -> list[EntityDescription | None]:
         described = several(names)
@@ -103,7 +103,7 @@ def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
 
     grow_old(context)
     with monkeypatch.context() as patch:
-        patch.setattr(context.descriptions, "several", ask)
+        patch.setattr(context.descriptions, "get_many", ask)
         context.catalog.entity(EntityPath("a"))
     assert context.catalog.entity(EntityPath("b")).description.status is EntityStatus.DISABLED
 
@@ -122,7 +122,7 @@ async def test_a_receiver_that_waits_learns_what_became_of_its_entity(
     monkeypatch.setattr(readers, "LOOK_EVERY", 0.05)
     async with aio.ServiceBusClient.from_connection_string(namespace.connection_string) as client:
         wait = asyncio.create_task(client.get_queue_receiver("a").receive_messages(max_wait_time=PATIENCE))
-        known = client._connections().readers._known
+        known = client._connections().receiving.readers._known
         while not (wait.done() or ("a" in known and known["a"].reader.log._turn.locked())):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         if is_deleted:
@@ -150,15 +150,15 @@ def test_topics_that_are_read_are_asked_for_together(context: ClientContext, mon
         return {**describe_all(names, timeout), **{name: found[name] for name in names if name in found}}
 
     for entity in entities:
-        context.recovery.check_topic(entity)
+        context.maintenance.recovery.check_topic(entity)
     monkeypatch.setattr(context.topics, "describe_all", ask)
 
     def check(age: float = TOPIC_AGE, *, calm: bool = False) -> None:
         asked.clear()
-        for read in context.recovery._topics_read.values():
+        for read in context.maintenance.recovery._topics_read.values():
             read.asked_at -= age
         for entity in entities:
-            context.recovery.check_topic(entity, calm=calm)
+            context.maintenance.recovery.check_topic(entity, calm=calm)
 
     check()
     assert asked == [[entity.topic for entity in entities]]
@@ -180,7 +180,7 @@ def test_topics_that_are_read_are_asked_for_together(context: ClientContext, mon
 def test_a_ledger_whose_poll_failed_is_asked_again(context: ClientContext, monkeypatch: pytest.MonkeyPatch) -> None:
     """While nothing happens, only ledgers that have changed since they were asked are asked; a failed call asked none."""
     entity = context.catalog.entity(EntityPath("a"))
-    log = context.readers.messages_of(entity).log
+    log = context.receiving.readers.messages_of(entity).log
     execute, asked = context.ledger_client.execute, list[int]()
 
     def fail(*_operations: Operation) -> None:

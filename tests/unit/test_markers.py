@@ -28,9 +28,9 @@ def test_what_is_settled_beyond_the_end_that_was_asked_for_is_none_of_it() -> No
         for message in receiver.receive_messages(2, max_wait_time=60):
             with client.transaction() as transaction:
                 receiver.complete_message(message, transaction=transaction)
-            ends.append(context.markers.end())
+            ends.append(context.stores.markers.end())
         found = [
-            context.markers.settled_since({prefix: start}, end)
+            context.stores.markers.read_settlements({prefix: start}, end)
             for start, end in ((0, ends[0]), (0, ends[1]), (ends[0], ends[1]))
         ]
         assert [[one.ranges for one in settled.get(prefix, ())] for settled in found] == [

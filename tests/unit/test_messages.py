@@ -89,7 +89,7 @@ def test_a_received_message_survives_pickling() -> None:
     assert message.application_properties == {b"a": b"b"}
     copy = pickle.loads(pickle.dumps(message))  # noqa: S301 - our own
     assert (str(copy), copy.subject, copy.lock_token) == ("body", "2nd", message.lock_token)
-    assert copy._outgoing() == message._outgoing()
+    assert copy._to_outgoing() == message._to_outgoing()
 
 
 def test_a_batch_counts_what_limits_count() -> None:

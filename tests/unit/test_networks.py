@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from redis.exceptions import ConnectionError
 
-from kafkabus._redis.errors import translated
+from kafkabus._redis.errors import to_sdk_error
 from kafkabus._runtime import networks
 from kafkabus._runtime.networks import loopback_hint
 
@@ -47,5 +47,5 @@ def test_an_address_of_the_container_itself_is_named(in_container: Path, address
 def test_the_error_for_redis_has_the_hint(in_container: Path) -> None:
     """Behind its own remedy."""
     assert in_container.exists()
-    error = translated(ConnectionError("refused"), address="redis://127.0.0.1:1/0", namespace="shop", tried_for=7)
+    error = to_sdk_error(ConnectionError("refused"), address="redis://127.0.0.1:1/0", namespace="shop", tried_for=7)
     assert "is the address right? In a container, 127.0.0.1 is the container itself" in error.message

@@ -96,9 +96,9 @@ def test_while_messages_are_claimed_ahead_no_log_is_read() -> None:
     assert plan.claims(10, fresh=False) == []
     plan.views[0].cursor = 9
     assert plan.claims(10) == []
-    assert plan.wanted(0.0) == ([], plan.views)
+    assert plan.choose_reading(0.0) == ([], plan.views)
     plan.claims_unread = False
-    assert plan.wanted(0.0) == ([], [view for view in plan.views if not view.home])
+    assert plan.choose_reading(0.0) == ([], [view for view in plan.views if not view.home])
 
 
 def test_nothing_is_claimed_ahead_where_a_log_may_have_been_truncated() -> None:
@@ -138,10 +138,10 @@ def test_what_others_read_is_claimed_ahead_while_the_homes_are_dry() -> None:
     home.end(1)
     assert [(claim.view, claim.ahead) for claim in plan.claims(100)] == [(others[0], Tail(9))]
     assert [claim.view for claim in plan.claims(100)] == [others[1]]
-    assert plan.wanted(0.0) == ([], [])
+    assert plan.choose_reading(0.0) == ([], [])
     plan.small_batches = True
     assert plan.claims(1) == []
-    assert plan.wanted(0.0) == (others, [])
+    assert plan.choose_reading(0.0) == (others, [])
 
 
 def test_a_doubtful_log_is_read_before_what_it_gave_back_is_asked_for() -> None:
@@ -151,7 +151,7 @@ def test_a_doubtful_log_is_read_before_what_it_gave_back_is_asked_for() -> None:
     view.redeliverable, view.home, view.leave_until = True, False, 9.0
     view.mark_unverified()
     before = plan.redeliverable
-    assert plan.wanted(0.0) == ([view], [])
+    assert plan.choose_reading(0.0) == ([view], [])
     view.start(0)
     while_it_is_read = plan.redeliverable
     view.end(7)
@@ -166,44 +166,44 @@ def test_a_resting_partition_is_not_read() -> None:
     plan.views[1].end(0)
     plan.views[2].home = False
     plan.views[2].stop()
-    assert (plan.wanted(0.0), plan.resting) == (([plan.views[2]], []), True)
+    assert (plan.choose_reading(0.0), plan.is_resting) == (([plan.views[2]], []), True)
     plan.clear_backoff(0.0)
-    assert (plan.wanted(0.0), plan.resting) == (([plan.views[0]], []), False)
+    assert (plan.choose_reading(0.0), plan.is_resting) == (([plan.views[0]], []), False)
 
 
 def test_holes_are_named_and_the_end_is_passed() -> None:
     """The offsets between the last record and the log's end hold no message."""
     view = plan_with({0: [2, 3, 6]}).views[0]
     view.end(9)
-    assert view.seen(2) == Seen(0, 6, [(2, 3)])
-    assert view.seen(3) == Seen(0, 9, [(2, 3), (6, 6)])
+    assert view.seen_part(2) == Seen(0, 6, [(2, 3)])
+    assert view.seen_part(3) == Seen(0, 9, [(2, 3), (6, 6)])
     assert [r.offset() for r in view.take([(2, 3), (6, 6)])] == [2, 3, 6]
-    assert view.moved(granted(9)) is None
-    assert (view.buffered, view.seen_from) == (0, 9)
+    assert view.follow(granted(9)) is None
+    assert (view.buffer_length, view.seen_from) == (0, 9)
 
 
 def test_a_record_seen_before_is_left_out() -> None:
     """It comes again after reading on from an earlier place."""
     view = plan_with({0: [5]}).views[0]
     assert view.add([record(4), record(5)]) == 0
-    assert (view.buffered, view.seen_to) == (1, 6)
+    assert (view.buffer_length, view.seen_to) == (1, 6)
     assert view.add([record(4), record(5), record(6), record(8)]) == 2
-    assert view.seen(9) == Seen(0, 9, [(5, 6), (8, 8)])
+    assert view.seen_part(9) == Seen(0, 9, [(5, 6), (8, 8)])
 
 
 def test_others_grants_are_dropped_from_the_buffer() -> None:
     """The cursor says up to where."""
     view = plan_with({0: [0, 1, 2, 3]}).views[0]
-    assert view.moved(granted(2)) is None
-    assert (view.buffered, view.seen(9)) == (2, Seen(2, 4, [(2, 3)]))
+    assert view.follow(granted(2)) is None
+    assert (view.buffer_length, view.seen_part(9)) == (2, Seen(2, 4, [(2, 3)]))
 
 
 @pytest.mark.parametrize(("cursor", "ahead"), [(9, False), (0, True)])
 def test_a_reader_goes_where_the_cursor_is(cursor: int, ahead: bool) -> None:
     """It goes forward if others are further, and back if it read from beyond the cursor: nothing is jumped over."""
     view = plan_with({0: [4, 5]}).views[0]
-    assert view.moved(granted(cursor, ahead=ahead)) == cursor
-    assert (view.buffered, view.seen_from, view.seen_to) == (0, cursor, cursor)
+    assert view.follow(granted(cursor, ahead=ahead)) == cursor
+    assert (view.buffer_length, view.seen_from, view.seen_to) == (0, cursor, cursor)
 
 
 def test_a_grant_that_was_not_read_is_an_error() -> None:
@@ -219,19 +219,19 @@ def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
     for view in plan.views[2:]:
         view.home = False
         view.stop()
-    assert plan.wanted(0.0) == ([], [])
+    assert plan.choose_reading(0.0) == ([], [])
     plan.views[0].take([(0, 0)])
-    plan.views[0].moved(granted(1))
+    plan.views[0].follow(granted(1))
     for view in plan.views[:2]:
         view.end(1)
-    assert plan.wanted(0.0, unread=True) == ([], []), "the homes may have got records meanwhile"
-    assert plan.wanted(0.0) == (plan.views[2:], [])
+    assert plan.choose_reading(0.0, unread=True) == ([], []), "the homes may have got records meanwhile"
+    assert plan.choose_reading(0.0) == (plan.views[2:], [])
     plan.views[2].start(0)
     plan.lost_race(plan.views[2], until=5.0)
     plan.lost_race(plan.views[0], until=5.0)
-    assert plan.wanted(1.0) == ([plan.views[3]], [plan.views[2]])
+    assert plan.choose_reading(1.0) == ([plan.views[3]], [plan.views[2]])
     plan.views[2].stop()
-    assert plan.wanted(5.0) == (plan.views[2:], [])
+    assert plan.choose_reading(5.0) == (plan.views[2:], [])
 
 
 def test_an_expired_lease_makes_its_partition_worth_asking() -> None:
@@ -278,9 +278,9 @@ def test_a_cursor_that_went_back_is_followed() -> None:
     """A ledger that was made anew has such a cursor: the records that were read are not the next to claim."""
     plan = plan_with({0: [5, 6]})
     view = plan.views[0]
-    view.moved(granted(7))
-    assert (view.seen_from, view.buffered) == (7, 0)
-    assert view.moved(granted(3)) == 3
+    view.follow(granted(7))
+    assert (view.seen_from, view.buffer_length) == (7, 0)
+    assert view.follow(granted(3)) == 3
     assert (view.seen_from, view.seen_to) == (3, 3)
 
 
@@ -336,7 +336,7 @@ def test_a_transition_leads_to_one_state(transition: str, before: str) -> None:
         view.state = PartitionState[before]
     getattr(view, transition)(*ARGUMENTS.get(transition, ()))
     assert view.state.name == TRANSITIONS[transition][before]
-    assert view.state.is_read or not view.buffered
+    assert view.state.is_read or not view.buffer_length
 
 
 def test_an_end_before_the_cursor_verifies_nothing() -> None:

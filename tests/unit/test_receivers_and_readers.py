@@ -140,10 +140,10 @@ def test_a_read_without_the_turn_changes_no_plan(client: ServiceBusClient, monke
     (first,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
     receiver.defer_message(first)
     context = client._connections()
-    log = context.readers.of(context.catalog.entity(EntityPath("plain"))).log
+    log = context.receiving.readers.reader_of(context.catalog.entity(EntityPath("plain"))).log
     (view,) = [one for one in log.plan.views if one.state.is_read]
     log.read_on(8, PATIENCE)
-    before = view.buffered
+    before = view.buffer_length
 
     def fail(*_: object) -> None:
         raise LogTruncatedError("the log ends before")
@@ -152,7 +152,7 @@ def test_a_read_without_the_turn_changes_no_plan(client: ServiceBusClient, monke
         patch.setattr(OffsetReader, "read", fail)
         with pytest.raises(LogTruncatedError):
             receiver.receive_deferred_messages([first.sequence_number or 0])
-    assert (view.buffered, log.is_verified(view.partition)) == (before, False)
+    assert (view.buffer_length, log.is_verified(view.partition)) == (before, False)
     received: list[str] = []
     while len(received) < 8:
         received += map(str, receiver.receive_messages(8, max_wait_time=PATIENCE))
@@ -265,11 +265,11 @@ def test_a_reader_that_is_woken_leaves_other_clients_partitions_to_them() -> Non
         with client.get_queue_receiver("shared") as receiver:
             assert receiver.receive_messages(500, max_wait_time=0.1) == []
             assert client._context is not None
-            log = client._context.readers._known["shared"].reader.log
-            log.plan.small_batches, log._was_active, log._slow_poll_every = True, False, 2 * SLOW_POLL
-            log.next_slow_poll = math.inf
-            log.tend(idle=True)
+            log = client._context.receiving.readers._known["shared"].reader.log
+            log.plan.small_batches, log._pace.was_active, log._pace.slow_poll_every = True, False, 2 * SLOW_POLL
+            log._pace.next_slow_poll = math.inf
+            log.maintain(idle=True)
             assert log.plan.small_batches, "nothing happened"
-            log._was_active = True  # as after a record
-            log.tend(idle=False)
+            log._pace.was_active = True  # as after a record
+            log.maintain(idle=False)
             assert not log.plan.small_batches

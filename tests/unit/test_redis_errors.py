@@ -6,7 +6,7 @@ import pytest
 from redis._parsers.base import BaseParser
 from redis.exceptions import ConnectionError, DataError, RedisError, TimeoutError
 
-from kafkabus._redis.errors import passes, translated
+from kafkabus._redis.errors import passes, to_sdk_error
 from kafkabus.exceptions import (
     LedgerError,
     ServiceBusAuthenticationError,
@@ -58,7 +58,7 @@ REPLIES: list[tuple[str, type[ServiceBusError], bool, str]] = [
 def test_each_refusal_has_one_of_our_errors(reply: str, kind: type[ServiceBusError], wait: bool, says: str) -> None:
     """Refusals of a failover are waited for. Only bugs show where in a script the error happened."""
     error = BaseParser.parse_error(reply)
-    told = translated(error, address="redis://h:1/0", namespace="shop", tried_for=60, what="a request")
+    told = to_sdk_error(error, address="redis://h:1/0", namespace="shop", tried_for=60, what="a request")
     assert (type(told), passes(error), told.inner_exception) == (kind, wait, error)
     assert says in told.message
     assert "redis://h:1/0" in told.message
@@ -69,7 +69,7 @@ def test_each_refusal_has_one_of_our_errors(reply: str, kind: type[ServiceBusErr
 @pytest.mark.parametrize("error", [ConnectionError("Connection refused"), TimeoutError("Timeout reading")])
 def test_a_connection_that_breaks_is_waited_for(error: RedisError) -> None:
     """The error then says for how long."""
-    told = translated(error, address="redis://h:1/0", namespace="shop", tried_for=60)
+    told = to_sdk_error(error, address="redis://h:1/0", namespace="shop", tried_for=60)
     assert (type(told), passes(error)) == (ServiceBusCommunicationError, True)
     assert "cannot be reached (tried for 60 s)" in told.message
 
@@ -78,7 +78,7 @@ def test_what_a_pipeline_says_before_it_hides_no_code() -> None:
     """redis-py puts the command first."""
     error = BaseParser.parse_error("MISCONF Redis is configured to save")
     error.args = (f"Command # 1 (DEL k) of pipeline caused error: {error}",)
-    assert type(translated(error, address="r", namespace="shop")) is ServiceBusServerBusyError
+    assert type(to_sdk_error(error, address="r", namespace="shop")) is ServiceBusServerBusyError
 
 
 def test_what_never_reached_redis_is_not_tried_again() -> None:

@@ -17,7 +17,7 @@ import pytest
 from pydantic import ValidationError
 
 from kafkabus import parse_connection_string
-from kafkabus._async.admin.base import validated
+from kafkabus._async.admin.base import validate
 from kafkabus._core.entity_properties import properties_of
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
@@ -114,7 +114,7 @@ def test_an_authorization_rule_that_is_refused_is_not_shown(rule: object) -> Non
     """Neither by the error nor by its cause."""
     settings = {**queue().model_dump(), "authorization_rules": [rule]}
     with pytest.raises(InvalidOperationError, match="authorization_rules") as caught:
-        validated(QueueDescription, settings, "created")
+        validate(QueueDescription, settings, "created")
     assert PASSWORD not in str(caught.value)
     assert PASSWORD not in f"{caught.value!r} {caught.value.__cause__} {caught.value.__cause__!r}"
     with pytest.raises(ValidationError, match="authorization_rules") as stored:

@@ -93,9 +93,9 @@ def test_what_the_headers_rule_out_nobody_wants(
     quick, slow = subscription_filter(*filters), subscription_filter(*filters)
     slow._gate = None
     one = record(envelope, *others)
-    wanted = slow.wanted([one])
+    wanted = slow.select_wanted([one])
     event(f"gate: {quick._gate is not None}, wanted: {bool(wanted)}")
-    assert quick.wanted([one]) == wanted
+    assert quick.select_wanted([one]) == wanted
 
 
 def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
@@ -122,14 +122,14 @@ def test_rules_that_need_all_of_a_message_are_asked_of_each() -> None:
 def test_headers_of_plain_producers_are_texts_to_rules(rule: Any, value: bytes | None, wanted: bool) -> None:
     """If they are UTF-8, as CloudEvents' are."""
     plain = StoredRecord(("t", 0, 7), (b"k", b"{}", [("ce_type", value)]), (1, 0))
-    assert bool(subscription_filter(rule).wanted([plain])) == wanted
+    assert bool(subscription_filter(rule).select_wanted([plain])) == wanted
 
 
 def test_an_action_leaves_headers_of_plain_producers_as_they_are() -> None:
     """A rule of another entity, to which the copy is forwarded, compares them as well; receivers get bytes."""
     plain = StoredRecord(("t", 0, 7), (b"k", b"{}", [("ce_type", b"a"), ("odd", b"\xff"), ("trace", b"1")]), (1, 0))
     rule = SqlFilterDescription(expression="ce_type = 'a'")
-    (changed,) = subscription_filter(rule, action="SET trace = trace + ce_type").received([plain])
+    (changed,) = subscription_filter(rule, action="SET trace = trace + ce_type").select_received([plain])
     headers = changed.headers() or []
     assert {("ce_type", b"a"), ("odd", b"\xff")} <= {*headers}
     assert envelope_of(changed).application_properties == {
@@ -139,16 +139,16 @@ def test_an_action_leaves_headers_of_plain_producers_as_they_are() -> None:
         "RuleName": "r0",
     }
     again = StoredRecord(("u", 0, 1), (b"k", b"{}", headers), (1, 0))
-    assert subscription_filter(rule).wanted([again]) == [again]
+    assert subscription_filter(rule).select_wanted([again]) == [again]
 
 
 def test_a_record_that_an_action_changed_is_received_again_as_it_is() -> None:
     """That holds even if its rule would not want it any more."""
     choose = subscription_filter(CorrelationFilterDescription(label="red"), action="SET sys.Label = 'blue'")
-    (changed,) = choose.received([record(Envelope(subject="red"))])
+    (changed,) = choose.select_received([record(Envelope(subject="red"))])
     assert isinstance(changed, ChangedRecord)
     assert envelope_of(changed).subject == "blue"
-    assert choose.received([changed]) == [changed]
+    assert choose.select_received([changed]) == [changed]
 
 
 def test_a_record_that_is_asked_for_several_times_is_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,5 +163,5 @@ def test_a_record_that_is_asked_for_several_times_is_evaluated_once(monkeypatch:
     monkeypatch.setattr(one._sets[0][1], "select", select)
     records = [record(Envelope(message_id=name, application_properties={"color": "red"})) for name in ("a", "b")]
     for each in records:
-        assert (one.complaint(each), one.several(each), one.sets_apart(each)) == (None, [], False)
+        assert (one.complaint(each), one.copies_of(each), one.sets_apart(each)) == (None, [], False)
     assert asked == ["a", "b"]

@@ -222,7 +222,7 @@ async def test_clients_have_a_lock_in_turn() -> None:
     lock, order, free = FairLock(), list[str](), asyncio.Event()
     tasks = [asyncio.create_task(holding(lock, client, order, free)) for client in "aaaaabcb"]
     await asyncio.sleep(0)
-    assert (order, lock.waiting) == (["a"], 7)
+    assert (order, lock.waiting_count) == (["a"], 7)
     tasks[1].cancel()
     tasks[0].cancel()
     await asyncio.sleep(0)
@@ -230,7 +230,7 @@ async def test_clients_have_a_lock_in_turn() -> None:
     tasks[5].cancel()
     free.set()
     await asyncio.wait(tasks)
-    assert (order, lock.waiting) == (["a", "c", "a", "b", "a", "a"], 0)
+    assert (order, lock.waiting_count) == (["a", "c", "a", "b", "a", "a"], 0)
     await asyncio.wait_for(holding(lock, "d", order, free), 30)
 
 
@@ -253,7 +253,7 @@ async def test_long_work_gives_a_lock_back() -> None:
     await asyncio.sleep(0)
     await asyncio.wait_for(holding(lock, "short", order, _set()), 30)
     await asyncio.wait_for(work, 30)
-    assert lock.waiting == 0
+    assert lock.waiting_count == 0
 
 
 async def test_work_that_has_begun_goes_before_the_clients_next(monkeypatch: pytest.MonkeyPatch) -> None:

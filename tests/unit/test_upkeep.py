@@ -90,17 +90,17 @@ def sized(offset: int, size: int) -> StoredRecord:
 def test_sizes_are_known_from_any_offset_on() -> None:
     """They are exact to within a stretch, without forgotten stretches."""
     sizes = Sizes(100)
-    assert sizes.since(100) == 0
+    assert sizes.bytes_since(100) == 0
     sizes.add(300, [sized(offset, 10) for offset in range(100, 300)])
     sizes.add(310, [sized(offset, 1_000) for offset in range(300, 310)])
     assert sizes.upto == 310
-    assert sizes.since(0) == sizes.since(100) == 12_000
-    assert sizes.since(200) == 11_000
-    assert sizes.since(275) == 10_250
-    assert sizes.since(305) == 5_000
-    assert sizes.since(310) == sizes.since(400) == 0
+    assert sizes.bytes_since(0) == sizes.bytes_since(100) == 12_000
+    assert sizes.bytes_since(200) == 11_000
+    assert sizes.bytes_since(275) == 10_250
+    assert sizes.bytes_since(305) == 5_000
+    assert sizes.bytes_since(310) == sizes.bytes_since(400) == 0
     sizes.add(360, [sized(offset, 1) for offset in range(310, 360, 2)])
-    assert sizes.since(310) == 25
-    assert sizes.since(0) == 12_025
+    assert sizes.bytes_since(310) == 25
+    assert sizes.bytes_since(0) == 12_025
     sizes.forget(305)
-    assert (sizes.start, sizes.since(0), sizes.since(305)) == (300, 10_025, 5_025)
+    assert (sizes.start, sizes.bytes_since(0), sizes.bytes_since(305)) == (300, 10_025, 5_025)

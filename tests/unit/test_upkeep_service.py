@@ -49,7 +49,7 @@ async def test_work_that_is_stuck_is_told_with_the_place_at_which_it_waits(
         await answer.wait()
 
     async def work() -> None:
-        with watched.doing("tending orders"):
+        with watched.note_work("tending orders"):
             await ask()
 
     task = asyncio.create_task(work())

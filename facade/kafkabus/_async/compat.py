@@ -140,7 +140,7 @@ async def acquire(lock: asyncio.Lock, timeout: float) -> bool:
     return not taking.cancelled() and taking.result()
 
 
-def guarded(method: F) -> F:
+def guard(method: F) -> F:
     """Return the method: a task is cancelled where it waits, and nowhere else."""
     return method
 
@@ -184,7 +184,7 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+async def run_uninterrupted(work: Coroutine[Any, Any, T]) -> T:
     """Do some work to its end; a caller that is cancelled meanwhile is cancelled afterwards."""
     task = asyncio.ensure_future(work)
     try:

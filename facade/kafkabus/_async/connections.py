@@ -96,7 +96,7 @@ class Connections:
             ServiceBusAuthenticationError: Kafka refuses the credentials.
             ServiceBusCommunicationError: No broker can be reached; the message says why.
         """
-        if not self.topics.reached:
+        if not self.topics.has_contact:
             await self.topics.reach()
 
     def open_transfer_producer(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkabus._async.connections import Connections
@@ -38,6 +39,57 @@ from kafkabus._ledger.operations import Ledger
 from kafkabus._runtime import forks
 
 
+@dataclass(frozen=True, slots=True)
+class Stores:
+    """The stores of a client: topics of the namespace's own, and what the client remembers of them.
+
+    Attributes:
+        checkpoints: The checkpoints of ledgers.
+        session_states: The states of sessions.
+        markers: The outcomes of transactions.
+        archive: The records that are kept apart from their logs.
+        clock_skew: The difference between the brokers' clock and this machine's.
+    """
+
+    checkpoints: Checkpoints
+    session_states: SessionStates
+    markers: TransactionMarkers
+    archive: RecordArchive
+    clock_skew: ClockSkew
+
+
+@dataclass(frozen=True, slots=True)
+class EntityMaintenance:
+    """The parts of a client that change, repair and delete entities.
+
+    Attributes:
+        format_upgrade: Brings the namespace into the latest format.
+        rule_changes: The changes of subscriptions' rules.
+        recovery: The repair of lost logs and ledgers.
+        lifecycle: The changes of entities' life, and their deletion.
+    """
+
+    format_upgrade: FormatUpgrade
+    rule_changes: RuleChanges
+    recovery: EntityRecovery
+    lifecycle: EntityLifecycle
+
+
+@dataclass(frozen=True, slots=True)
+class Receiving:
+    """The parts of a client that read entities' logs.
+
+    Attributes:
+        readers: The readers of the entities that this client receives from.
+        peek_parts: The parts that peeking works with.
+        deletion: Deletes messages that wait.
+    """
+
+    readers: Readers
+    peek_parts: PeekParts
+    deletion: MessageDeletion
+
+
 class ClientContext:
     """The parts of one client, which all its handles share.
 
@@ -48,25 +100,20 @@ class ClientContext:
         retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
 
     Attributes:
-        connections: The connections to Kafka and Redis; ``topics`` and ``ledger_client`` are theirs.
+        settings: The addresses and the name of the namespace.
+        connections: The connections to Kafka and Redis; ``client_id``, ``topics`` and ``ledger_client`` are theirs.
         descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
         registry: The clients of the namespace, which report now and then.
         catalog: The entities, by their names.
-        format_upgrade: Brings the namespace into the latest format.
-        checkpoints: The checkpoints of ledgers.
-        session_states: The states of sessions.
-        markers: The outcomes of transactions.
-        archive: The records that are kept apart from their logs.
-        clock_skew: The difference between the brokers' clock and this machine's.
+        stores: The topics of the namespace's own.
         availability: The partitions that senders leave out.
         marks: The marks that ledgers need of messages.
-        rule_changes: The changes of subscriptions' rules.
-        recovery: The repair of lost logs and ledgers.
-        transfers: The transfers of messages: dead-lettering, forwarding, activation.
-        dispositions: The dispositions of messages that no receiver gets.
+        maintenance: Changes, repairs and deletes entities.
         duplicate_scan: The search for duplicates.
-        readers: The readers of the entities that this client receives from.
-        deletion: Deletes messages that wait.
+        transfers: The transfers of messages: dead-lettering, forwarding, activation.
+        commit_parts: The parts that transactions use.
+        dispositions: The dispositions of messages that no receiver gets.
+        receiving: Reads entities' logs.
     """
 
     _forked = False
@@ -88,66 +135,83 @@ class ClientContext:
             DescriptionCache(connections.redis_connection, self.settings.namespace),
         )
         upkeep_watch = UpkeepWatch(connections)
-        self.registry = registry = ClientRegistry(connections)
-        self.catalog = catalog = EntityCatalog(connections, descriptions, upkeep_watch, registry, forget=self._forget)
-        self.format_upgrade = FormatUpgrade(connections, descriptions, registry)
-        self.checkpoints = Checkpoints(connections)
-        self.session_states = SessionStates(connections)
-        self.markers = TransactionMarkers(connections)
-        self.archive = RecordArchive(connections)
-        self.clock_skew = ClockSkew(connections)
+        self.registry = ClientRegistry(connections)
+        self.catalog = EntityCatalog(connections, descriptions, upkeep_watch, self.registry, forget=self._forget)
+        self.stores = Stores(
+            checkpoints=Checkpoints(connections),
+            session_states=SessionStates(connections),
+            markers=TransactionMarkers(connections),
+            archive=RecordArchive(connections),
+            clock_skew=ClockSkew(connections),
+        )
         self.availability = PartitionAvailability(connections)
-        self.marks = LedgerMarks(connections, descriptions, catalog)
-        self.rule_changes = RuleChanges(connections, descriptions, catalog, self.checkpoints)
-        self.recovery = EntityRecovery(
-            connections,
-            descriptions,
-            catalog,
-            checkpoints=self.checkpoints,
-            session_states=self.session_states,
-            markers=self.markers,
-            archive=self.archive,
+        self.marks = LedgerMarks(connections, descriptions, self.catalog)
+        self.maintenance = self._make_maintenance()
+        self._make_dispositions()
+        self.receiving = self._make_receiving(upkeep_watch)
+
+    def _make_maintenance(self) -> EntityMaintenance:
+        connections, descriptions, catalog, stores = self.connections, self.descriptions, self.catalog, self.stores
+        return EntityMaintenance(
+            format_upgrade=FormatUpgrade(connections, descriptions, self.registry),
+            rule_changes=RuleChanges(connections, descriptions, catalog, stores.checkpoints),
+            recovery=EntityRecovery(
+                connections,
+                descriptions,
+                catalog,
+                checkpoints=stores.checkpoints,
+                session_states=stores.session_states,
+                markers=stores.markers,
+                archive=stores.archive,
+            ),
+            lifecycle=EntityLifecycle(
+                connections,
+                descriptions,
+                catalog,
+                checkpoints=stores.checkpoints,
+                session_states=stores.session_states,
+                archive=stores.archive,
+            ),
         )
-        self.lifecycle = EntityLifecycle(
-            connections,
-            descriptions,
-            catalog,
-            checkpoints=self.checkpoints,
-            session_states=self.session_states,
-            archive=self.archive,
-        )
+
+    def _make_dispositions(self) -> None:
+        connections, stores = self.connections, self.stores
         self.duplicate_scan = DuplicateScan(connections)
         self.transfers = Transfers(
             connections,
-            catalog,
+            self.catalog,
             marks=self.marks,
-            clock_skew=self.clock_skew,
-            archive=self.archive,
-            markers=self.markers,
+            clock_skew=stores.clock_skew,
+            archive=stores.archive,
+            markers=stores.markers,
         )
-        self.commit_parts = CommitParts(connections, catalog, self.marks, self.markers)
+        self.commit_parts = CommitParts(connections, self.catalog, self.marks, stores.markers)
         self.dispositions = Dispositions(
             connections,
             marks=self.marks,
-            clock_skew=self.clock_skew,
+            clock_skew=stores.clock_skew,
             transfers=self.transfers,
             commit_parts=self.commit_parts,
         )
-        self.peek_parts = PeekParts(connections, self.archive, self.duplicate_scan)
-        reader_parts = ReaderParts(
-            connections=connections,
-            catalog=catalog,
-            recovery=self.recovery,
+
+    def _make_receiving(self, upkeep_watch: UpkeepWatch) -> Receiving:
+        parts = ReaderParts(
+            connections=self.connections,
+            catalog=self.catalog,
+            recovery=self.maintenance.recovery,
             marks=self.marks,
-            archive=self.archive,
+            archive=self.stores.archive,
             duplicate_scan=self.duplicate_scan,
             transfers=self.transfers,
             dispositions=self.dispositions,
-            notifications=connections.notifications,
+            notifications=self.connections.notifications,
             upkeep_watch=upkeep_watch,
         )
-        self.readers = Readers(reader_parts)
-        self.deletion = MessageDeletion(reader_parts)
+        return Receiving(
+            readers=Readers(parts),
+            peek_parts=PeekParts(self.connections, self.stores.archive, self.duplicate_scan),
+            deletion=MessageDeletion(parts),
+        )
 
     def _after_fork(self) -> None:
         settings, retry_for = self.settings, self._retry_for
@@ -166,19 +230,19 @@ class ClientContext:
 
     async def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
         """Make ledgers anew that Redis lost; see ``EntityRecovery.rebuild``."""
-        return await self.recovery.rebuild(ledgers)
+        return await self.maintenance.recovery.rebuild(ledgers)
 
     async def _forget(self, entity: Entity, replaced: bool) -> None:
         """Forget an entity that is gone, or was replaced by another one of its name."""
         if not replaced:
-            await self.readers.forget(entity.path)
+            await self.receiving.readers.forget(entity.path)
         self.marks.forget(entity)
-        self.recovery.forget(entity)
+        self.maintenance.recovery.forget(entity)
         self.transfers.forget(entity)
-        self.clock_skew.forget(entity)
+        self.stores.clock_skew.forget(entity)
 
     async def close(self) -> None:
         """Have the waiting requests done, and close all connections."""
-        await self.readers.close()
+        await self.receiving.readers.close()
         await self.registry.leave()
         await self.connections.close()

@@ -18,7 +18,7 @@ _TICKS = 10
 _PLAIN: Final[list[tuple[type[Any], Callable[[Any], Any]]]] = [(str, str), (int, int), (float, float), (bytes, bytes)]
 
 
-def annotated(sections: Sections) -> AmqpAnnotatedMessage:
+def to_annotated_message(sections: Sections) -> AmqpAnnotatedMessage:
     """Return the message of these sections; values of types that only AMQP has become values of Python's nearest types.
 
     Raises:
@@ -52,11 +52,11 @@ def sections_of(message: AmqpAnnotatedMessage) -> Sections:
         header["ttl"] = header.pop("time_to_live")
     sections = Sections(
         header=header,
-        delivery_annotations=_named(message.delivery_annotations),
-        message_annotations=_named(message.annotations),
+        delivery_annotations=_key_by_name(message.delivery_annotations),
+        message_annotations=_key_by_name(message.annotations),
         properties=_present(message.properties),
-        application_properties=_named(message.application_properties),
-        footer=_named(message.footer),
+        application_properties=_key_by_name(message.application_properties),
+        footer=_key_by_name(message.footer),
     )
     if message.body_type is AmqpMessageBodyType.DATA:
         sections.data = message.pieces()
@@ -86,9 +86,9 @@ def plain_value(value: Any) -> Any:  # noqa: PLR0911 - a case each
         convert = _DESCRIBED.get(value.descriptor)
         return plain_value(value.value) if convert is None else convert(value.value)
     if isinstance(value, (list, tuple)):
-        return [plain_value(one) for one in value]
+        return [plain_value(item) for item in value]
     if isinstance(value, Mapping):
-        return {_hashable(plain_value(key)): plain_value(one) for key, one in value.items()}
+        return {_hashable(plain_value(key)): plain_value(item) for key, item in value.items()}
     return value
 
 
@@ -117,7 +117,7 @@ def _hashable(key: Any) -> Any:
     return tuple(_hashable(part) for part in key) if isinstance(key, list) else key
 
 
-def _named(values: Mapping[Any, Any] | None) -> dict[Any, Any]:
+def _key_by_name(values: Mapping[Any, Any] | None) -> dict[Any, Any]:
     """Return values by name in types that AMQP has; a name that came as bytes is text."""
     return {key.decode() if isinstance(key, bytes) else key: amqp_value(value) for key, value in (values or {}).items()}
 

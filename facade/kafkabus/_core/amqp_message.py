@@ -242,8 +242,8 @@ class AmqpAnnotatedMessage:
         """
         if not isinstance(self._body, (list, tuple)):
             raise TypeError(f"sequence_body is {type(self._body).__name__}: use a list")
-        nested = bool(self._body) and all(isinstance(one, (list, tuple)) for one in self._body)
-        return [list(one) for one in self._body] if nested else [list(self._body)]
+        nested = bool(self._body) and all(isinstance(sequence, (list, tuple)) for sequence in self._body)
+        return [list(sequence) for sequence in self._body] if nested else [list(self._body)]
 
     def __repr__(self) -> str:
         return f"AmqpAnnotatedMessage({self._body_type.value} body, properties={self.properties!r})"

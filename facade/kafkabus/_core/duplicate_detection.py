@@ -48,7 +48,7 @@ def detect_duplicates(
             epochs.append((offset, epoch))
         if offset < start:
             continue
-        named = _named(record)
+        named = _headers_by_name(record)
         message_id = named.get(MESSAGE_ID)
         if message_id is None:
             # A plain producer's record has no id, so it is no duplicate.
@@ -61,8 +61,8 @@ def detect_duplicates(
             # The copy of a message that was scheduled here: the scheduled record itself is judged.
             continue
         scope = _key(named) if entity.partitions > 1 else b""
-        one = (offset, _digest(scope, message_id), record.timestamp()[1])
-        ids.append(one if source is None else (*one, _digest(source)))
+        identity = (offset, _digest(scope, message_id), record.timestamp()[1])
+        ids.append(identity if source is None else (*identity, _digest(source)))
     return DetectDuplicates(entity.ledgers[partition], start, upto, ids, epochs, entity.window_ms, log_start)
 
 
@@ -71,13 +71,13 @@ def home_of(entity: Entity, record: Record) -> int | None:
 
     A plain producer may have stored it in another one, whose ledger would not find that it is a duplicate.
     """
-    named = _named(record)
+    named = _headers_by_name(record)
     if MESSAGE_ID not in named:
         return None
     return partition_of(_key(named).decode(errors="replace"), entity.partitions)
 
 
-def _named(record: Record) -> dict[str, bytes]:
+def _headers_by_name(record: Record) -> dict[str, bytes]:
     """Return a record's headers; of those with one name, the last."""
     return {name: value for name, value in record.headers() or () if value is not None}
 

@@ -76,7 +76,7 @@ class Entity:
     subscription_filter: SubscriptionFilter | None = None
 
     @classmethod
-    def of(
+    def create(
         cls,
         namespace: str,
         path: EntityPath,
@@ -108,9 +108,9 @@ class Entity:
         )
         partitions = description.partitions
         entity = cls(namespace, path, description, topic, topic_id, partitions, ledgers, max_message_bytes)
-        return entity.described_as(description)
+        return entity.with_description(description)
 
-    def described_as(self, description: EntityDescription) -> Entity:
+    def with_description(self, description: EntityDescription) -> Entity:
         """Return the entity with this description; its ledgers stay the same objects, which count this client's requests."""
         subscription_filter = None
         if self.path.is_dead_letter:
@@ -159,7 +159,7 @@ class Entity:
             )
 
     @property
-    def closed_by(self) -> str | None:
+    def closing_status(self) -> str | None:
         """The status that keeps its messages from being received, in words; None if there is none."""
         description, closed = self.description, {EntityStatus.DISABLED, EntityStatus.RECEIVE_DISABLED}
         if description.status in closed:
@@ -181,13 +181,13 @@ class Entity:
             detects_duplicates=self.detects_duplicates,
         )
 
-    def received(self, records: Sequence[Record]) -> list[Record]:
+    def select_received(self, records: Sequence[Record]) -> list[Record]:
         """Return those of its log's records that are its messages, as a receiver gets them."""
-        return list(records) if self.subscription_filter is None else self.subscription_filter.received(records)
+        return list(records) if self.subscription_filter is None else self.subscription_filter.select_received(records)
 
-    def granted(self, records: Sequence[Record]) -> list[Record]:
+    def change_granted(self, records: Sequence[Record]) -> list[Record]:
         """Return granted records, as a receiver gets them."""
-        return list(records) if self.subscription_filter is None else self.subscription_filter.granted(records)
+        return list(records) if self.subscription_filter is None else self.subscription_filter.change_granted(records)
 
     @property
     def is_topic(self) -> bool:

@@ -316,12 +316,12 @@ def properties_of(
             for rule in description.authorization_rules
         ],
     }
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     settings: dict[str, Any] = {name: special.get(name, getattr(description, name, None)) for name in names}
     return kind(**settings)
 
 
-def changed(description: EntityDescription, settings: Mapping[str, object]) -> dict[str, object]:
+def change_fields(description: EntityDescription, settings: Mapping[str, object]) -> dict[str, object]:
     """Return the fields of a description, changed by settings with the names of ``properties_of``; None means the default.
 
     The maximum size may be given as it is reported, of all partitions together, or of one partition.
@@ -333,13 +333,13 @@ def changed(description: EntityDescription, settings: Mapping[str, object]) -> d
         elif name == "max_size_in_megabytes" and value == description.max_size_in_megabytes * description.partitions:
             continue
         elif name == "authorization_rules" and isinstance(value, (list, tuple)):
-            known[name] = [_given(rule) if isinstance(rule, AuthorizationRule) else rule for rule in value]
+            known[name] = [_rule_fields(rule) if isinstance(rule, AuthorizationRule) else rule for rule in value]
         else:
             known[name] = value
     return known
 
 
-def _given(rule: AuthorizationRule) -> dict[str, object]:
+def _rule_fields(rule: AuthorizationRule) -> dict[str, object]:
     """Return the fields that a rule sets; the others have their defaults."""
     return {name: value for name, value in asdict(rule).items() if value is not None}
 

@@ -123,7 +123,7 @@ class PartitionView:
         self._read_to = 0
 
     @property
-    def buffered(self) -> int:
+    def buffer_length(self) -> int:
         """The number of messages that were read and not claimed."""
         return len(self._records)
 
@@ -190,7 +190,7 @@ class PartitionView:
         Args:
             records: The records.
             subscription_filter: The filter that tells which of them are messages; None if all are.
-            keep_all: Whether to keep the others, too, for ``before``.
+            keep_all: Whether to keep the others, too, for ``records_before``.
         """
         last = _offset(records[-1])
         if last < self.seen_to:
@@ -202,7 +202,7 @@ class PartitionView:
             self._epoch, self._read_to = records[-1].leader_epoch(), last + 1
             if keep_all:
                 self._all += records
-            records = subscription_filter.wanted(records)
+            records = subscription_filter.select_wanted(records)
         self._records += records
         self.seen_to = last + 1
         self.maybe_truncated, self.state = False, PartitionState.READING
@@ -213,7 +213,7 @@ class PartitionView:
         if offset >= self.seen_to:
             self.seen_to, self.state = offset, PartitionState.AT_END
 
-    def within(self, want: int, most_bytes: float) -> tuple[int, float]:
+    def count_within(self, want: int, most_bytes: float) -> tuple[int, float]:
         """Return how many of the first ``want`` records have so many bytes together, or one, and how many bytes are left."""
         if most_bytes == inf:
             return min(want, len(self._records)), inf
@@ -224,7 +224,7 @@ class PartitionView:
             most_bytes -= size
         return min(want, len(self._records)), most_bytes
 
-    def seen(self, want: int) -> Seen:
+    def seen_part(self, want: int) -> Seen:
         """Return the read part of the log from which to claim ``want`` messages."""
         records = self._records[:want]
         upto = self.seen_to if want >= len(self._records) else _offset(self._records[want])
@@ -232,7 +232,7 @@ class PartitionView:
             return Seen(self.seen_from, upto, runs_of(records), self._epoch, self._read_to)
         return Seen(self.seen_from, upto, runs_of(records), _epoch(records))
 
-    def before(self, upto: int) -> Sequence[Record]:
+    def records_before(self, upto: int) -> Sequence[Record]:
         """Return the records below an offset that were read and not claimed; also those without a message, if they are kept."""
         if self._all:
             return self._all[: bisect_left(self._all, upto, key=_offset)]
@@ -243,7 +243,7 @@ class PartitionView:
         return _offset(next(record for record in self._all or self._records if (record.leader_epoch() or 0) > epoch))
 
     def take(self, ranges: Sequence[Range]) -> list[Record]:
-        """Return the buffered records of granted ranges; they stay in the buffer until ``moved`` removes them.
+        """Return the buffered records of granted ranges; they stay in the buffer until ``follow`` removes them.
 
         Raises:
             RuntimeError: A granted record is not in the buffer.
@@ -258,7 +258,7 @@ class PartitionView:
             taken += records[begin:stop]
         return taken
 
-    def moved(self, granted: Granted) -> int | None:
+    def follow(self, granted: Granted) -> int | None:
         """Follow the ledger's cursor; return the offset to read on from, or None if the reader need not go elsewhere."""
         cursor = granted.cursor
         # A cursor that went back belongs to a ledger that was made anew.
@@ -326,9 +326,9 @@ class Plan:
         self._first = first % partitions
 
     @property
-    def buffered(self) -> int:
+    def buffer_length(self) -> int:
         """How many messages were read and not claimed."""
-        return sum(view.buffered for view in self.views)
+        return sum(view.buffer_length for view in self.views)
 
     @property
     def redeliverable(self) -> PartitionView | None:
@@ -342,7 +342,9 @@ class Plan:
     def homes_dry(self) -> bool:
         """Whether all home partitions were read to their ends, so that others may be looked at."""
         return all(
-            view.state is _RESTING or (view.state is _AT_END and not view.buffered) for view in self.views if view.home
+            view.state is _RESTING or (view.state is _AT_END and not view.buffer_length)
+            for view in self.views
+            if view.home
         )
 
     @property
@@ -373,21 +375,21 @@ class Plan:
             return []
         unread, view = want if unread is None else unread, self.redeliverable
         if view is not None:
-            part, _ = view.within(unread, most_bytes)
-            return [PlannedClaim(view, unread, view.seen(part) if view.state.is_read and fresh else None)]
+            part, _ = view.count_within(unread, most_bytes)
+            return [PlannedClaim(view, unread, view.seen_part(part) if view.state.is_read and fresh else None)]
         if self.claims_unread:
             return self._claims_ahead(unread) if fresh else []
         planned = self._claims_of_read(want, most_bytes) if fresh else []
         if not planned and fresh and self.homes_dry:
             return self._claims_ahead(unread)
         planned += [
-            PlannedClaim(view, 0, view.seen(0))
+            PlannedClaim(view, 0, view.seen_part(0))
             for view in self.views
-            if fresh and not view.buffered and view.seen_to - view.seen_from >= PASSED_OVER
+            if fresh and not view.buffer_length and view.seen_to - view.seen_from >= PASSED_OVER
         ]
         if planned:
             # The next round begins with the partition that this one ended with, or behind it if all is claimed: none starves.
-            self._first = (planned[-1].view.partition + (planned[-1].view.buffered == planned[-1].want)) % len(
+            self._first = (planned[-1].view.partition + (planned[-1].view.buffer_length == planned[-1].want)) % len(
                 self.views
             )
         return planned
@@ -398,14 +400,14 @@ class Plan:
         for view in self._in_turn():
             if want <= 0 or most_bytes <= 0:
                 break
-            if view.buffered:
-                part, most_bytes = view.within(want, most_bytes)
-                planned.append(PlannedClaim(view, part, view.seen(part)))
+            if view.buffer_length:
+                part, most_bytes = view.count_within(want, most_bytes)
+                planned.append(PlannedClaim(view, part, view.seen_part(part)))
                 want -= part
         return planned
 
     @property
-    def backlogged(self) -> list[PartitionView]:
+    def backlog(self) -> list[PartitionView]:
         """The partitions with messages that may be claimed ahead, homes first; homes only if all is claimed ahead."""
         backlogged = [
             view
@@ -419,14 +421,14 @@ class Plan:
 
     def _claims_ahead(self, want: int) -> list[PlannedClaim]:
         """Return a claim ahead, if one may be made."""
-        for view in self.backlogged:
+        for view in self.backlog:
             # The next round begins behind it, so that none starves.
             self._first = (view.partition + 1) % len(self.views)
             return [PlannedClaim(view, want, ahead=view.tail)]
         return []
 
     @property
-    def resting(self) -> bool:
+    def is_resting(self) -> bool:
         """Whether the client asks some partitions for nothing new, or for nothing at all, for a moment."""
         return any(view.state is _RESTING or view.silent for view in self.views)
 
@@ -447,7 +449,7 @@ class Plan:
                 view.due_at = None
                 view.redeliverable = True
 
-    def wanted(self, now: float, *, unread: bool = False) -> tuple[list[PartitionView], list[PartitionView]]:
+    def choose_reading(self, now: float, *, unread: bool = False) -> tuple[list[PartitionView], list[PartitionView]]:
         """Return the partitions to begin reading, and those to stop reading.
 
         Home partitions are always read, except while they rest, or while all is claimed ahead; the same holds for partitions
@@ -503,13 +505,13 @@ def sweeps(ranges: Iterable[T], place: Callable[[T], Range], *, at_once: int, ga
         gap: How many offsets between two ranges are read over at the most.
     """
     groups: list[list[T]] = []
-    for one in ranges:
-        first, last = place(one)
+    for item in ranges:
+        first, last = place(item)
         near = groups and first - place(groups[-1][-1])[1] <= gap + 1
         if near and last - place(groups[-1][0])[0] < at_once:
-            groups[-1].append(one)
+            groups[-1].append(item)
         else:
-            groups.append([one])
+            groups.append([item])
     return groups
 
 

@@ -14,7 +14,7 @@ from decimal import Decimal
 from enum import IntEnum
 from typing import Any, ClassVar, NamedTuple, TypeGuard
 
-from kafkabus._core.amqp_encoding import annotated, milliseconds_of, plain_value, sections_of
+from kafkabus._core.amqp_encoding import milliseconds_of, plain_value, sections_of, to_annotated_message
 from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
@@ -139,8 +139,8 @@ class LegacyBatchMessage:
     @property
     def data(self) -> Iterator[bytes]:
         """Each message in AMQP 1.0's encoding."""
-        made = (ServiceBusMessage._of(one.envelope, one.value) for one in self._messages)
-        return (encode_sections(sections_of(one.raw_amqp_message)) for one in made)
+        made = (ServiceBusMessage._create(message.envelope, message.value) for message in self._messages)
+        return (encode_sections(sections_of(message.raw_amqp_message)) for message in made)
 
 
 class ServiceBusMessage:
@@ -236,7 +236,7 @@ class ServiceBusMessage:
             self.scheduled_enqueue_time_utc = scheduled_enqueue_time_utc
 
     @classmethod
-    def _of(cls, envelope: Envelope, body: bytes | None) -> ServiceBusMessage:
+    def _create(cls, envelope: Envelope, body: bytes | None) -> ServiceBusMessage:
         message = ServiceBusMessage(body)
         message._own_envelope = replace(envelope)
         message._lives_from = round(time.time() * 1000)
@@ -261,7 +261,7 @@ class ServiceBusMessage:
         if self._raw is not None:
             self._raw.put(name, value)
 
-    def _identified(self, name: str) -> Any:
+    def _identifier(self, name: str) -> Any:
         """Return an identifier as it was given."""
         envelope = self._envelope
         if self._raw is not None:
@@ -363,7 +363,7 @@ class ServiceBusMessage:
         """A text of up to 128 characters, or the UUID, bytes or number that it was set to; 32 random digits unless set."""
         if self._envelope.message_id is None:
             self._identify("message_id", self._made_up_id())
-        return self._identified("message_id")
+        return self._identifier("message_id")
 
     @message_id.setter
     def message_id(self, value: Identifier | None) -> None:
@@ -395,7 +395,7 @@ class ServiceBusMessage:
     @property
     def correlation_id(self) -> Any:
         """Free text, or the UUID, bytes or number that it was set to."""
-        return self._identified("correlation_id")
+        return self._identifier("correlation_id")
 
     @correlation_id.setter
     def correlation_id(self, value: Identifier | None) -> None:
@@ -485,23 +485,23 @@ class ServiceBusMessage:
     def application_properties(self, value: Mapping[str | bytes, PropertyValue] | None) -> None:
         self._envelope.application_properties = value
 
-    def _outgoing(self) -> Outgoing:
+    def _to_outgoing(self) -> Outgoing:
         """Return the message as it will be produced; a message without an id gets a random one.
 
         Raises:
             PropertyRuleError: An application property cannot be carried.
             ValueError: A text holds half of a surrogate pair, or AMQP cannot carry a number, a duration or a symbol.
         """
-        return self._encoded(self._envelope)
+        return self._encode(self._envelope)
 
-    def _encoded(self, envelope: Envelope) -> Outgoing:
+    def _encode(self, envelope: Envelope) -> Outgoing:
         if envelope.message_id is None:
             envelope.message_id = _random_id()
             if self._raw is not None:
                 self._raw.put("message_id", envelope.message_id)
         if self._raw is not None:
             _check_raw(envelope)
-            envelope.amqp = self._raw.carried()
+            envelope.amqp = self._raw.encode_carried()
             self._raw.check()
         if envelope.application_properties:
             check_properties(envelope.application_properties)
@@ -565,9 +565,9 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._raw is not None:
-            self._envelope.amqp = self._raw.carried()
+            self._envelope.amqp = self._raw.encode_carried()
         state = (self._own_envelope, self._properties, self._settled, self._lock_until)
-        return _restore, (StoredRecord.of(self._record), self._delivery, state)
+        return _restore, (StoredRecord.copy(self._record), self._delivery, state)
 
     @property
     def _body(self) -> bytes | None:
@@ -627,11 +627,11 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
     def _replace_body(self, body: bytes) -> None:
         """Give the message another body, to be sent again with it."""
-        place, (key, _, headers), stamp = StoredRecord.of(self._record)
+        place, (key, _, headers), stamp = StoredRecord.copy(self._record)
         self._record = StoredRecord(place, (key, body, headers), stamp)
         self._envelope.body_type = self._envelope.data_sections = None
 
-    def _outgoing(self) -> Outgoing:
+    def _to_outgoing(self) -> Outgoing:
         # The notes of a transfer belong to the copy that it made, not to a message that is sent anew.
         envelope = replace(
             self._envelope,
@@ -644,7 +644,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         )
         if self._properties is not None:
             envelope.application_properties = _text_again(self._properties, envelope.application_properties or {})
-        return self._encoded(envelope)
+        return self._encode(envelope)
 
     @property
     def application_properties(self) -> ApplicationProperties | None:
@@ -755,11 +755,11 @@ class ServiceBusMessageBatch:
         self._messages: list[Outgoing] = []
 
     @classmethod
-    def _of(cls, messages: Sequence[Outgoing]) -> ServiceBusMessageBatch:
+    def _create(cls, messages: Sequence[Outgoing]) -> ServiceBusMessageBatch:
         """Return a batch of messages that are encoded already; the sender checks their size."""
         batch = cls()
         batch._messages += messages
-        batch._size = sum(one.size for one in messages)
+        batch._size = sum(outgoing.size for outgoing in messages)
         return batch
 
     def __len__(self) -> int:
@@ -794,7 +794,7 @@ class ServiceBusMessageBatch:
             MessageSizeExceededError: The message does not fit; the batch stays as it was.
             TypeError: The argument is no message.
         """
-        outgoing = as_message(message)._outgoing()
+        outgoing = as_message(message)._to_outgoing()
         if self._size + outgoing.size > self._limit:
             if not self._messages:
                 raise MessageSizeExceededError(
@@ -852,7 +852,7 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
         TypeError: A value is of a type that it cannot have.
         ValueError: A value breaks a rule, or AMQP cannot carry it.
     """
-    made = _unchecked(message)
+    made = _make_unchecked(message)
     if not isinstance(message, RawMessage):
         _check_raw(made._envelope)
         if message.body_type is not AmqpMessageBodyType.DATA:
@@ -860,7 +860,7 @@ def _from_amqp(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
     return made
 
 
-def _unchecked(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
+def _make_unchecked(message: AmqpAnnotatedMessage) -> ServiceBusMessage:
     """Return a message with all that an AMQP message carries, although it may be none that could be sent."""
     if isinstance(message, RawMessage):
         whole: ServiceBusMessage = message.message
@@ -921,7 +921,7 @@ class _DecodedMessage(ServiceBusReceivedMessage):
         super().__init__(StoredRecord(("", 0, 0), (None, made._body, []), (0, 0)), _NO_DELIVERY)
         self._sections = sections
         self._own_envelope = made._envelope
-        self._own_envelope.amqp = made._as_raw().carried()
+        self._own_envelope.amqp = made._as_raw().encode_carried()
         self._own_envelope.dead_letter_source = self._annotation("x-opt-deadletter-source")
         said = sections.application_properties
         self._own_envelope.dead_letter_reason = said.get("DeadLetterReason")
@@ -1018,7 +1018,7 @@ def decoded_message(message: bytes) -> ServiceBusReceivedMessage:
         raise ValueError("message is empty: give the bytes of an encoded AMQP 1.0 message")
     try:
         sections = decode_sections(message)
-        return _DecodedMessage(sections, _unchecked(annotated(sections)))
+        return _DecodedMessage(sections, _make_unchecked(to_annotated_message(sections)))
     except (TypeError, ValueError) as error:
         raise ValueError(f"message is no AMQP 1.0 message that a ServiceBusMessage can be: {error}") from error
 
@@ -1101,23 +1101,23 @@ def outgoing_of(message: object, due: datetime | None = None) -> Sequence[Outgoi
     if isinstance(message, ServiceBusMessageBatch):
         return message._messages
     if isinstance(message, (ServiceBusMessage, AmqpAnnotatedMessage)) or is_mapping(message):
-        outgoing = [_encoded(message, due)]
+        outgoing = [_encode_item(message, due)]
     elif isinstance(message, Iterable) and not isinstance(message, (str, bytes)):
-        outgoing = [_encoded(one, due) for one in message]
+        outgoing = [_encode_item(item, due) for item in message]
     else:
         as_message(message)
         raise AssertionError("as_message takes only messages")
     return outgoing
 
 
-def _encoded(message: MessageLike, due: datetime | None) -> Outgoing:
-    one = as_message(message)
+def _encode_item(message: MessageLike, due: datetime | None) -> Outgoing:
+    sendable = as_message(message)
     if due is None:
-        return one._outgoing()
-    before = one.scheduled_enqueue_time_utc
-    one.scheduled_enqueue_time_utc = due
+        return sendable._to_outgoing()
+    before = sendable.scheduled_enqueue_time_utc
+    sendable.scheduled_enqueue_time_utc = due
     try:
-        outgoing = one._outgoing()
+        outgoing = sendable._to_outgoing()
         return outgoing._replace(envelope=replace(outgoing.envelope))
     finally:
-        one.scheduled_enqueue_time_utc = before
+        sendable.scheduled_enqueue_time_utc = before

@@ -18,7 +18,7 @@ def nearest_name(name: str, names: Iterable[str]) -> str | None:
         name: The name; a subscription's may have a slash alone between its topic and itself.
         names: The names that there are.
     """
-    by_short = {_short(one): one for one in names}
+    by_short = {_short(candidate): candidate for candidate in names}
     if len(by_short) > MOST_NAMES:
         return None
     near = get_close_matches(_short(name), by_short, n=1)

@@ -73,18 +73,18 @@ class RawMessage(AmqpAnnotatedMessage):
         annotations: Mapping[str, Any] = NOTHING,
         delivery_annotations: Mapping[str, Any] = NOTHING,
     ) -> None:
-        carried = carried_by(envelope)
+        carried = decode_carried(envelope)
         self._message = message
         self._as_bytes = as_bytes
         self._body_type, self._body = message.body_type, message._raw_body
         self._computed: dict[str, int] = {}
-        self._header = AmqpMessageHeader(**{**header, **_known(carried, "header", CARRIED_HEADER)})
-        self._properties = AmqpMessageProperties(**_known(carried, "properties", CARRIED_PROPERTIES))
+        self._header = AmqpMessageHeader(**{**header, **_select_known(carried, "header", CARRIED_HEADER)})
+        self._properties = AmqpMessageProperties(**_select_known(carried, "properties", CARRIED_PROPERTIES))
         self.footer = _part(carried, "footer")
-        self.annotations = {**self._named(annotations), **_sent(_part(carried, "annotations"))}
+        self.annotations = {**self._show_names(annotations), **_drop_broker_annotations(_part(carried, "annotations"))}
         self.delivery_annotations = {
-            **self._named(delivery_annotations),
-            **_sent(_part(carried, "delivery_annotations")),
+            **self._show_names(delivery_annotations),
+            **_drop_broker_annotations(_part(carried, "delivery_annotations")),
         }
         self._binary: dict[str, bytes] = {}
         for name in (*TEXTS, "partition_key"):
@@ -120,7 +120,7 @@ class RawMessage(AmqpAnnotatedMessage):
             value: The new value; an identifier as it was given.
         """
         if name == "partition_key":
-            self._annotate(PARTITION_KEY, self._shown(value))
+            self._annotate(PARTITION_KEY, self._show(value))
         elif name == "scheduled_enqueue_time_utc":
             shown = to_milliseconds(value) if self._as_bytes and value is not None else value
             self._annotate(SCHEDULED, shown)
@@ -129,7 +129,7 @@ class RawMessage(AmqpAnnotatedMessage):
                 self._binary[name] = value
             else:
                 self._binary.pop(name, None)
-            setattr(self._fields(), TEXTS.get(name, name), self._shown(value))
+            setattr(self._fields(), TEXTS.get(name, name), self._show(value))
 
     def put_time_to_live(self, lives: timedelta | None, created_ms: int) -> None:
         """Note that the time to live was set.
@@ -172,7 +172,7 @@ class RawMessage(AmqpAnnotatedMessage):
             return value
         return plain(value)
 
-    def carried(self) -> str | None:
+    def encode_carried(self) -> str | None:
         """Return the text of the header that carries all values without a header of their own; None if there are none.
 
         Raises:
@@ -190,8 +190,8 @@ class RawMessage(AmqpAnnotatedMessage):
             "header": {name: getattr(self._header, name, None) for name in CARRIED_HEADER},
             "properties": properties,
             "footer": dict(self.footer or {}),
-            "annotations": _sent(self.annotations),
-            "delivery_annotations": _sent(self.delivery_annotations),
+            "annotations": _drop_broker_annotations(self.annotations),
+            "delivery_annotations": _drop_broker_annotations(self.delivery_annotations),
         }
         for name in ("header", "properties"):
             parts[name] = {key: value for key, value in parts[name].items() if value is not None}
@@ -211,18 +211,18 @@ class RawMessage(AmqpAnnotatedMessage):
                 if value is not None:
                     field_value(name, value)
         for part in ("annotations", "delivery_annotations", "footer"):
-            check_annotations(part, _sent(getattr(self, part)))
+            check_annotations(part, _drop_broker_annotations(getattr(self, part)))
 
     def _fields(self) -> AmqpMessageProperties:
         if self._properties is None:
             self._properties = AmqpMessageProperties()
         return self._properties
 
-    def _shown(self, value: Any) -> Any:
+    def _show(self, value: Any) -> Any:
         return value.encode() if self._as_bytes and isinstance(value, str) else value
 
-    def _named(self, annotations: Mapping[str, Any]) -> dict[Any, Any]:
-        return {self._shown(name): self._shown(value) for name, value in annotations.items()}
+    def _show_names(self, annotations: Mapping[str, Any]) -> dict[Any, Any]:
+        return {self._show(name): self._show(value) for name, value in annotations.items()}
 
     def _annotation(self, name: str) -> Any:
         annotations = self.annotations or {}
@@ -231,7 +231,7 @@ class RawMessage(AmqpAnnotatedMessage):
     def _annotate(self, name: str, value: Any) -> None:
         annotations = {key: kept for key, kept in (self.annotations or {}).items() if plain(key) != name}
         if value is not None:
-            annotations[self._shown(name)] = value
+            annotations[self._show(name)] = value
         if isinstance(self.annotations, dict):
             # An application that holds the annotations sees the change.
             self.annotations.clear()
@@ -240,7 +240,7 @@ class RawMessage(AmqpAnnotatedMessage):
             self.annotations = annotations
 
 
-def carried_by(envelope: Envelope) -> dict[str, Any]:
+def decode_carried(envelope: Envelope) -> dict[str, Any]:
     """Return the AMQP values that an envelope carries beside its own fields; none if a foreign producer wrote nonsense."""
     if envelope.amqp is not None:
         with contextlib.suppress(ValueError):
@@ -254,7 +254,7 @@ def identifier_in(envelope: Envelope, name: str) -> Any:
     text = getattr(envelope, name)
     if text is None or envelope.amqp is None:
         return text
-    value = _part(carried_by(envelope), "properties").get(name)
+    value = _part(decode_carried(envelope), "properties").get(name)
     with contextlib.suppress(TypeError, ValueError):
         return text if value is None or text_of(name, value) != text else value
     return text
@@ -322,10 +322,10 @@ def _part(carried: Mapping[str, Any], name: str) -> dict[Any, Any]:
     return dict(part) if isinstance(part, dict) else {}
 
 
-def _known(carried: Mapping[str, Any], part: str, names: tuple[str, ...]) -> dict[str, Any]:
+def _select_known(carried: Mapping[str, Any], part: str, names: tuple[str, ...]) -> dict[str, Any]:
     return {name: value for name, value in _part(carried, part).items() if name in names}
 
 
-def _sent(annotations: Mapping[Any, Any] | None) -> dict[Any, Any]:
+def _drop_broker_annotations(annotations: Mapping[Any, Any] | None) -> dict[Any, Any]:
     own = {*OF_THE_BROKER, PARTITION_KEY, SCHEDULED}
     return {name: value for name, value in (annotations or {}).items() if plain(name) not in own}

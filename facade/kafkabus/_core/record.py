@@ -71,7 +71,7 @@ class StoredRecord(NamedTuple):
     stamp: tuple[int, int]
 
     @classmethod
-    def of(cls, record: Record) -> StoredRecord:
+    def copy(cls, record: Record) -> StoredRecord:
         """Return a copy of any record."""
         topic, partition, offset = place_of(record)
         content = (as_bytes(record.key()), as_bytes(record.value()), list(record.headers() or ()))
@@ -202,7 +202,7 @@ def own_time_to_live(record: Record) -> int | None:
     return lives
 
 
-def scheduled_for(record: Record) -> int | None:
+def enqueue_time_of(record: Record) -> int | None:
     """Return when a copy of a scheduled record may be granted, ms since 1970; the record itself never is.
 
     Return None if the record may be granted at once, as the copy of a scheduled record may.
@@ -220,7 +220,7 @@ def scheduled_for(record: Record) -> int | None:
 def schedule_of(records: Iterable[Record]) -> list[tuple[int, int]]:
     """Return offset and time of those records that are scheduled."""
     return [
-        (record.offset() or 0, due) for record in _with_times(records) if (due := scheduled_for(record)) is not None
+        (record.offset() or 0, due) for record in _with_times(records) if (due := enqueue_time_of(record)) is not None
     ]
 
 
@@ -231,9 +231,9 @@ def part_scheduled(records: Sequence[Record]) -> tuple[list[tuple[int, int]], li
     return items, [record for record in records if record.offset() not in waiting] if items else list(records)
 
 
-def without(records: Iterable[Record], others: Iterable[Record]) -> list[Record]:
+def exclude_records(records: Iterable[Record], excluded: Iterable[Record]) -> list[Record]:
     """Return records of a log that are not among others of it, in their order."""
-    gone = {record.offset() for record in others}
+    gone = {record.offset() for record in excluded}
     return [record for record in records if record.offset() not in gone]
 
 

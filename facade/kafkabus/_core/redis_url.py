@@ -124,12 +124,12 @@ def _of_several(topology: Topology, scheme: str, rest: str) -> RedisUrl | None:
         if option.startswith(_OF_SENTINELS)
     }
     ours = urlencode({option: value for option, value in options.items() if not option.startswith(_OF_SENTINELS)})
-    first = _written(hosts[0])
+    first = _write_host(hosts[0])
     plain = f"{scheme.partition('+')[0]}://{credentials}{at}{first}/{database}{'?' if ours else ''}{ours}"
-    address = f"{scheme}://{','.join(map(_written, hosts))}{'/' if path else ''}{path}"
+    address = f"{scheme}://{','.join(map(_write_host, hosts))}{'/' if path else ''}{path}"
     return RedisUrl(topology, Secret(plain), address, hosts, unquote(service), sentinel)
 
 
-def _written(host: tuple[str, int]) -> str:
+def _write_host(host: tuple[str, int]) -> str:
     name, port = host
     return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

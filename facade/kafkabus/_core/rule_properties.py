@@ -118,7 +118,7 @@ class RuleProperties(FieldAccess):
 
 RULE_FIELDS = RuleProperties.field_names()
 """The fields of a rule."""
-_CORRELATED = tuple(one.name for one in fields(CorrelationRuleFilter))
+_CORRELATED = tuple(field.name for field in fields(CorrelationRuleFilter))
 
 
 def rule_properties(rule: RuleDescription) -> RuleProperties:
@@ -127,7 +127,9 @@ def rule_properties(rule: RuleDescription) -> RuleProperties:
     return RuleProperties(
         name=rule.name,
         filter=_filter_of(rule.filter),
-        action=None if action is None else SqlRuleAction(action.expression, _told(action.parameters, action.naive)),
+        action=None
+        if action is None
+        else SqlRuleAction(action.expression, _restore_values(action.parameters, action.naive)),
         created_at_utc=rule.created_at,
     )
 
@@ -139,21 +141,21 @@ def _filter_of(described: FilterDescription) -> RuleFilter:
         case FalseFilterDescription():
             return FalseRuleFilter()
         case SqlFilterDescription():
-            return SqlRuleFilter(described.expression, _told(described.parameters, described.naive))
+            return SqlRuleFilter(described.expression, _restore_values(described.parameters, described.naive))
         case CorrelationFilterDescription():
             given: dict[str, Any] = {name: getattr(described, name) for name in _CORRELATED}
-            given["properties"] = _told(described.properties, described.naive)
+            given["properties"] = _restore_values(described.properties, described.naive)
             return CorrelationRuleFilter(**given)
 
 
-def _told(values: Mapping[str, Any], naive: Collection[str]) -> dict[str, Any] | None:
+def _restore_values(values: Mapping[str, Any], naive: Collection[str]) -> dict[str, Any] | None:
     """Return values as they were given; None if there are none."""
-    return {name: one.replace(tzinfo=None) if name in naive else one for name, one in values.items()} or None
+    return {name: value.replace(tzinfo=None) if name in naive else value for name, value in values.items()} or None
 
 
 def _naive(values: Mapping[str, Any] | None) -> tuple[str, ...]:
     """Return the names of values that are times without a time zone."""
-    return tuple(name for name, one in (values or {}).items() if isinstance(one, datetime) and one.tzinfo is None)
+    return tuple(name for name, value in (values or {}).items() if isinstance(value, datetime) and value.tzinfo is None)
 
 
 def filter_description(given: object) -> FilterDescription:

@@ -33,7 +33,9 @@ class SettlementBatch:
         """The offsets of the messages."""
         return merge_offsets([message._offset for message in self.messages])
 
-    def without(self, lost: Sequence[Range]) -> tuple[list[ServiceBusReceivedMessage], list[ServiceBusReceivedMessage]]:
+    def split_lost(
+        self, lost: Sequence[Range]
+    ) -> tuple[list[ServiceBusReceivedMessage], list[ServiceBusReceivedMessage]]:
         """Return the messages that the lease held, and those that it did not."""
         if not lost:
             return self.messages, []
@@ -43,16 +45,16 @@ class SettlementBatch:
         gone = set(missing)
         return [message for message in self.messages if message not in gone], missing
 
-    def settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
+    def mark_settled(self, lost: Sequence[Range]) -> list[ServiceBusReceivedMessage]:
         """Mark the messages as settled, except those that the lease did not hold; return these."""
-        done, missing = self.without(lost)
+        done, missing = self.split_lost(lost)
         for message in done:
             message._settled = True
         return missing
 
-    def renewed(self, lost: Sequence[Range], expiry: int) -> list[ServiceBusReceivedMessage]:
+    def mark_renewed(self, lost: Sequence[Range], expiry: int) -> list[ServiceBusReceivedMessage]:
         """Note until when the messages are locked now, except those that the lease did not hold; return these."""
-        done, missing = self.without(lost)
+        done, missing = self.split_lost(lost)
         for message in done:
             message._lock_until = expiry
         return missing
@@ -73,10 +75,10 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Settlemen
         raise MessageAlreadySettled("a message is named twice: name each once")
     for message in messages:
         delivery = message._delivery
-        one = batches.get(delivery)
-        if one is None:
-            one = batches[delivery] = SettlementBatch(delivery)
-        one.messages.append(message)
+        batch = batches.get(delivery)
+        if batch is None:
+            batch = batches[delivery] = SettlementBatch(delivery)
+        batch.messages.append(message)
     return list(batches.values())
 
 
@@ -90,7 +92,7 @@ def check_unsettled(batches: Sequence[SettlementBatch], *, enlisted: bool = Fals
     Raises:
         MessageAlreadySettled: One of the messages was settled, or is to be settled by an open transaction.
     """
-    for message in (message for one in batches for message in one.messages):
+    for message in (message for batch in batches for message in batch.messages):
         if message._settled:
             raise MessageAlreadySettled
         if message._enlisted and not enlisted:
@@ -101,8 +103,8 @@ def still_there(
     batches: list[SettlementBatch], entity: Entity
 ) -> tuple[list[SettlementBatch], list[ServiceBusReceivedMessage]]:
     """Return the batches of partitions that the entity has, and the messages of a deleted entity that had more partitions."""
-    there = [one for one in batches if one.delivery.partition < entity.partitions]
-    return there, [message for one in batches if one not in there for message in one.messages]
+    there = [batch for batch in batches if batch.delivery.partition < entity.partitions]
+    return there, [message for batch in batches if batch not in there for message in batch.messages]
 
 
 def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import NamedTuple
 
-from kafkabus._core.record import ChangedRecord, Record, as_bytes, envelope_of, place_of, scheduled_for
+from kafkabus._core.record import ChangedRecord, Record, as_bytes, enqueue_time_of, envelope_of, place_of
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size
 from kafkabus_mapping.entities import RuleSet
@@ -92,10 +92,10 @@ class SubscriptionFilter:
         self._keeps_faulty = keeps_faulty
         self._time_to_live = time_to_live
         self._max_message_bytes = max_message_bytes
-        self._may_fail = any(_may_fail(rule) for one in rule_sets for rule in one.rules)
-        self._changes = any(rule.action is not None for one in rule_sets for rule in one.rules)
+        self._may_fail = any(_may_fail(rule) for rule_set in rule_sets for rule in rule_set.rules)
+        self._changes = any(rule.action is not None for rule_set in rule_sets for rule in rule_set.rules)
         # The latest rules come first, as they count for nearly all records.
-        self._sets = [(one.offsets, _Rules(one.rules)) for one in reversed(rule_sets)]
+        self._sets = [(rule_set.offsets, _Rules(rule_set.rules)) for rule_set in reversed(rule_sets)]
         self._gate = _gate(rule_sets[-1].rules, self._key)
         self._latest: tuple[Record, Selected] | None = None
 
@@ -104,26 +104,26 @@ class SubscriptionFilter:
         """Whether a granted record may become other messages than itself, or none."""
         return self._may_fail
 
-    def wanted(self, records: Sequence[Record]) -> list[Record]:
+    def select_wanted(self, records: Sequence[Record]) -> list[Record]:
         """Return those of a partition's records, in its order, that are received or dead-lettered, as they are stored."""
-        return [record for record in self._sifted(records) if self._wants(self.of(record))]
+        return [record for record in self._sift(records) if self._wants(self.evaluate(record))]
 
-    def received(self, records: Sequence[Record]) -> list[Record]:
+    def select_received(self, records: Sequence[Record]) -> list[Record]:
         """Return the wanted ones of some records as a receiver gets them: with the changes of an action."""
-        return self.granted(self.wanted(records))
+        return self.change_granted(self.select_wanted(records))
 
-    def granted(self, records: Sequence[Record]) -> list[Record]:
+    def change_granted(self, records: Sequence[Record]) -> list[Record]:
         """Return granted records as a receiver gets them; they were wanted, so they are messages, whatever changed since."""
         if not self._changes:
             return list(records)
         return [self._as_received(record) for record in records]
 
     def _as_received(self, record: Record) -> Record:
-        selected = self.of(record)
+        selected = self.evaluate(record)
         single = len(selected.copies) == 1 and not selected.as_it_is and self._oversize(record, selected) is None
         return ChangedRecord(record, encode_headers(selected.copies[0])) if single else record
 
-    def _sifted(self, records: Sequence[Record]) -> Sequence[Record]:
+    def _sift(self, records: Sequence[Record]) -> Sequence[Record]:
         """Return records without most of the unwanted ones, as far as that shows without decoding them."""
         gate = self._gate
         if gate is None or not records:
@@ -141,7 +141,7 @@ class SubscriptionFilter:
         """Return why a wanted record is dead-lettered instead of received; None if it is not."""
         if not self._may_fail:
             return None
-        selected = self.of(record)
+        selected = self.evaluate(record)
         size = self._oversize(record, selected)
         if size is not None:
             return f"a copy that its rules make of it has {size} bytes: {self._max_message_bytes} are allowed"
@@ -150,11 +150,11 @@ class SubscriptionFilter:
         rule, error = next(iter(selected.errors.items()))
         return f"rule {rule!r}: {error}"
 
-    def several(self, record: Record) -> list[Envelope]:
+    def copies_of(self, record: Record) -> list[Envelope]:
         """Return the properties of the messages that a record becomes; an empty list if it becomes only one, or none."""
         if not self._may_fail:
             return []
-        selected = self.of(record)
+        selected = self.evaluate(record)
         if len(selected.copies) + selected.as_it_is < 2:
             return []
         return [*([envelope_of(record)] if selected.as_it_is else []), *selected.copies]
@@ -164,30 +164,30 @@ class SubscriptionFilter:
         if self._max_message_bytes is None or not selected.copies:
             return None
         value, key = as_bytes(record.value()), record.key()
-        size = max(record_size(value, key, encode_headers(one)) for one in selected.copies)
+        size = max(record_size(value, key, encode_headers(copy)) for copy in selected.copies)
         return size if size > self._max_message_bytes else None
 
     def sets_apart(self, record: Record) -> bool:
         """Return whether a wanted record is not received itself: it is dead-lettered, or replaced by its copies."""
-        return self.complaint(record) is not None or bool(self.several(record))
+        return self.complaint(record) is not None or bool(self.copies_of(record))
 
     def _wants(self, selected: Selected) -> bool:
         return bool(selected) or (self._keeps_faulty and bool(selected.errors))
 
-    def of(self, record: Record) -> Selected:
+    def evaluate(self, record: Record) -> Selected:
         """Return the result of the rules for a record; it is found once, even if it is asked for several times in a row."""
         latest = self._latest
         if latest is None or latest[0] is not record:
-            self._latest = latest = (record, self._said_of(record))
+            self._latest = latest = (record, self._evaluate(record))
         return latest[1]
 
-    def _said_of(self, record: Record) -> Selected:
+    def _evaluate(self, record: Record) -> Selected:
         if isinstance(record, ChangedRecord):
             return _AS_IT_IS
-        addressed_to = _addressed_to(record)
+        addressed_to = _address_of(record)
         if addressed_to is not None:
             return _AS_IT_IS if addressed_to == self._key else _NOTHING
-        if scheduled_for(record) is not None:
+        if enqueue_time_of(record) is not None:
             # A copy of the record is granted when its time has come.
             self.saw_scheduled = True
             return _NOTHING
@@ -222,7 +222,7 @@ def _gate(rules: Sequence[RuleDescription], key: bytes) -> Callable[[RecordHeade
             continue
         if not isinstance(filter_, CorrelationFilterDescription):
             return None
-        asked = _asked_by(filter_)
+        asked = _to_asked(filter_)
         if not asked.headers and not asked.texts:
             return None
         looked_for.append(asked)
@@ -254,7 +254,7 @@ class _Asked(NamedTuple):
     texts: Sequence[bytes]
 
 
-def _asked_by(filter_: CorrelationFilterDescription) -> _Asked:
+def _to_asked(filter_: CorrelationFilterDescription) -> _Asked:
     headers = frozenset(
         (header, wanted.encode())
         for attribute, header in _HEADER_OF.items()
@@ -290,7 +290,7 @@ def _may_fail(rule: RuleDescription) -> bool:
     return rule.action is not None or isinstance(rule.filter, SqlFilterDescription)
 
 
-def _addressed_to(record: Record) -> bytes | None:
+def _address_of(record: Record) -> bytes | None:
     """Return the key of the only subscription that a record is for; None if it is for all."""
     for name, value in record.headers() or ():
         if name == h.ADDRESSED_TO:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError
 from typing_extensions import override
 
 from kafkabus._core.settings import Settings, TokenProvider
+from kafkabus._kafka import error_codes
 from kafkabus_mapping.names import owned_name
 from kafkabus_mapping.secret import reveal_text
 
@@ -34,7 +35,7 @@ class _Sparingly(logging.Filter):
         with self._guard:
             if now - self._said.get(what, -AGAIN_AFTER) < AGAIN_AFTER:
                 return False
-            self._said = {one: said for one, said in self._said.items() if now - said < AGAIN_AFTER}
+            self._said = {line: said for line, said in self._said.items() if now - said < AGAIN_AFTER}
             self._said[what] = now
         return True
 
@@ -46,17 +47,17 @@ LOGGER = logging.getLogger("kafkabus.kafka")
 LOGGER.addFilter(_Sparingly())
 
 PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._RESOLVE,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
+    error_codes.TRANSPORT,
+    error_codes.ALL_BROKERS_DOWN,
+    error_codes.RESOLVE,
+    error_codes.TIMED_OUT,
+    error_codes.TIMED_OUT_QUEUE,
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REQUEST_TIMED_OUT,
 }
 """Errors from which Kafka's client recovers by itself on the same connection."""
-GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+GONE = {KafkaError.UNKNOWN_TOPIC_OR_PART, error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION}
 """Errors of a topic that was deleted."""
 
 Options = dict[str, str | int | float | bool]

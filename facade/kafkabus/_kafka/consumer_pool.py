@@ -19,9 +19,10 @@ from itertools import groupby
 from operator import methodcaller
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
 from kafkabus._kafka.client_options import LOGGER, PASSING, patient_consumer_options, prompt_consumer_options
 
@@ -273,7 +274,7 @@ class ConsumerPool:
             inbox.drop_closed()
             self._serve_waiting()
 
-    def taken(self, inbox: Inbox) -> None:
+    def on_take(self, inbox: Inbox) -> None:
         """Note that a reader took from its inbox: if that was full, go on to fetch."""
         if inbox.was_full and inbox.fill < 0.5:
             with self.lock:
@@ -358,7 +359,7 @@ class ConsumerPool:
                 return True
         return False
 
-    def proved(self, place: _Place) -> None:
+    def on_answer(self, place: _Place) -> None:
         """Note that a broker answered for a place: it replaces the place before."""
         place.is_proved = True
         for feed in place.feeds:
@@ -373,13 +374,13 @@ class ConsumerPool:
                 before.consumer.release(before)
                 self._serve_waiting()
 
-    def ended(self, consumer: _PooledConsumer) -> None:
+    def on_end(self, consumer: _PooledConsumer) -> None:
         """Forget a consumer, which has no places and will be closed."""
         if self._patient is consumer:
             self._patient = None
-        self._prompt = [None if one is consumer else one for one in self._prompt]
+        self._prompt = [None if known is consumer else known for known in self._prompt]
 
-    def gone(self) -> None:
+    def on_thread_end(self) -> None:
         """Forget the thread of a consumer that was closed."""
         self._threads.discard(threading.current_thread())
 
@@ -510,7 +511,7 @@ class _PooledConsumer:
         finally:
             consumer.close()
             with self._pool.lock:
-                self._pool.gone()
+                self._pool.on_thread_end()
 
     def _ends(self) -> bool:
         """Return whether the consumer is not needed any more; from then on the pool does not know it."""
@@ -522,14 +523,14 @@ class _PooledConsumer:
         with self._pool.lock:
             if self.places and not self.is_ending:
                 return False
-            self._pool.ended(self)
+            self._pool.on_end(self)
             return True
 
     def _fail(self, error: Exception) -> None:
         """Tell all readers of an error after which the consumer cannot be used."""
         inboxes: set[Inbox] = set()
         with self._pool.lock:
-            self._pool.ended(self)
+            self._pool.on_end(self)
             for place in self.places.values():
                 place.is_broken = True
                 for feed in place.feeds:
@@ -627,12 +628,12 @@ class _PooledConsumer:
     def _hand_out_of(self, place: _Place, messages: Sequence[Message], inboxes: set[Inbox]) -> None:
         """Put records and events of one partition into inboxes."""
         if not place.is_checked:
-            messages = [one for one in messages if _code_of(one) not in {None, KafkaError._PARTITION_EOF}]
+            messages = [message for message in messages if _code_of(message) not in {None, error_codes.PARTITION_EOF}]
         records = [message for message in messages if message.error() is None]
         if records:
             size = sum(map(len, records))
             place.fetched += len(records)
-            place.position, place.epoch = _behind(records[-1]), _epoch_of(records[-1], place.epoch)
+            place.position, place.epoch = _next_offset(records[-1]), _epoch_of(records[-1], place.epoch)
             # In this thread: in another one the call would wait until no poll is under way.
             _, place.end = self._consumer.get_watermark_offsets(TopicPartition(*place.key), cached=True)
             for feed in place.feeds:
@@ -644,14 +645,14 @@ class _PooledConsumer:
         for event in events:
             self._hand_out_event(place, event)
         inboxes.update(feed.inbox for feed in place.feeds)
-        answered = records or any(_code_of(event) == KafkaError._PARTITION_EOF for event in events)
+        answered = records or any(_code_of(event) == error_codes.PARTITION_EOF for event in events)
         if answered and not (place.is_proved or place.is_broken):
-            self._pool.proved(place)
+            self._pool.on_answer(place)
 
     @staticmethod
     def _hand_out_event(place: _Place, event: Message) -> None:
         """Put an event into inboxes: a log's end, or an error."""
-        if _code_of(event) not in {*PASSING, KafkaError._PARTITION_EOF}:
+        if _code_of(event) not in {*PASSING, error_codes.PARTITION_EOF}:
             place.is_broken = True
         for feed in place.feeds:
             feed.inbox.add(Batch(feed, event=event))
@@ -672,10 +673,10 @@ def _add(feed: PartitionFeed, records: list[Message], size: int) -> None:
             return
         size = sum(map(len, records))
     feed.inbox.add(Batch(feed, records, size))
-    feed.position, feed.epoch = _behind(records[-1]), _epoch_of(records[-1], feed.epoch)
+    feed.position, feed.epoch = _next_offset(records[-1]), _epoch_of(records[-1], feed.epoch)
 
 
-def _behind(record: Message) -> int:
+def _next_offset(record: Message) -> int:
     return (record.offset() or 0) + 1
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, Message
 
 from kafkabus._core.record import as_bytes
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_options import GONE
 
 SERVE_SLICE = 0.01
@@ -39,7 +40,7 @@ class Failure:
     @property
     def unknown(self) -> bool:
         """Whether the record may have been stored nevertheless: the broker may have received it, but did not answer."""
-        return self.error.code() in {KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
+        return self.error.code() in {error_codes.MSG_TIMED_OUT, error_codes.TIMED_OUT, KafkaError.REQUEST_TIMED_OUT}
 
     @property
     def too_large(self) -> bool:
@@ -65,8 +66,8 @@ _PARTITION_UNAVAILABLE = {
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
     KafkaError.BROKER_NOT_AVAILABLE,
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
+    error_codes.TRANSPORT,
+    error_codes.ALL_BROKERS_DOWN,
 }
 
 
@@ -94,7 +95,7 @@ class DeliveryReports:
         self._when_done: list[Callable[[], object]] = []
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether each record was acknowledged or given up."""
         return self.left == 0
 

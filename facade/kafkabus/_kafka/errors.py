@@ -20,6 +20,7 @@ from kafkabus._core.exceptions import (
     ServiceBusError,
 )
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_options import GONE, LOGGER, Tokens, common_options
 from kafkabus._runtime.networks import loopback_hint
 
@@ -44,7 +45,7 @@ def is_topic_gone(error: ServiceBusError) -> bool:
     return isinstance(inner, KafkaException) and inner.args[0].code() in GONE
 
 
-_OF_CREDENTIALS = {KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
+_OF_CREDENTIALS = {error_codes.AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED}
 _VARIES = re.compile(r" \(after .*\)$|/(?:bootstrap|\d+)(?=: )")
 _SHOWN = 3
 """The maximum number of causes in an error; each address of a host has its own cause."""
@@ -112,7 +113,7 @@ class FirstContact:
         self._outcome: ServiceBusError | None = None
 
     @property
-    def _tried_for(self) -> float:
+    def _seconds_tried(self) -> float:
         return REACHED_WITHIN if self._within is None else self._within
 
     def make(self) -> None:
@@ -141,22 +142,22 @@ class FirstContact:
         causes: dict[str, KafkaError] = {}
 
         def hear(error: KafkaError) -> None:
-            if error.code() != KafkaError._ALL_BROKERS_DOWN:
+            if error.code() != error_codes.ALL_BROKERS_DOWN:
                 causes[_VARIES.sub("", error.str())] = error
 
         # This client passes its errors to hear; the first client goes on logging.
         setup: dict[str, Any] = {"socket.connection.setup.timeout.ms": 3_000, "log_level": 0, "error_cb": hear}
         admin = AdminClient(common_options(self._settings) | setup, logger=LOGGER)
         found = _look_up(self._settings.bootstrap_servers)
-        until = time.monotonic() + self._tried_for - AT_FIRST
+        until = time.monotonic() + self._seconds_tried - AT_FIRST
         while (left := until - time.monotonic()) > 0 and not _of_credentials(causes):
             if _answers(admin, min(1.0, left)):
                 return None
             admin.poll(0)
-        told = [text for text, error in causes.items() if error.code() == KafkaError._RESOLVE]
+        told = [text for text, error in causes.items() if error.code() == error_codes.RESOLVE]
         for host in [host for host, known in found.items() if not known and not any(host in text for text in told)]:
             # Kafka's client reports nothing while it waits for the name server.
-            causes[f"Failed to resolve '{host}' in time"] = KafkaError(KafkaError._RESOLVE)
+            causes[f"Failed to resolve '{host}' in time"] = KafkaError(error_codes.RESOLVE)
         return self._unreachable(causes)
 
     def _unreachable(self, causes: Mapping[str, KafkaError]) -> ServiceBusError:
@@ -181,7 +182,7 @@ class FirstContact:
             remedy = "name the file of the authority that signed it as KafkaSslCaLocation"
         elif "SSL" in told or "security.protocol" in told:
             remedy = f"KafkaSecurityProtocol is {protocol}: does the listener at this address speak that?"
-        elif {cause.code() for cause in causes.values()} == {KafkaError._RESOLVE}:
+        elif {cause.code() for cause in causes.values()} == {error_codes.RESOLVE}:
             remedy = "is the host's name right?"
         elif not told or "timed out" in told or "Invalid response" in told:
             told = told or "it does not answer"
@@ -189,7 +190,8 @@ class FirstContact:
         else:
             remedy = "is it running, and is the address right?"
         return ServiceBusCommunicationError(
-            f"Kafka {servers} cannot be reached (tried for {self._tried_for:g} s): {told}; {remedy}{loopback_hint(servers)}",
+            f"Kafka {servers} cannot be reached (tried for {self._seconds_tried:g} s): {told}; "
+            f"{remedy}{loopback_hint(servers)}",
             error=error,
         )
 

@@ -36,6 +36,7 @@ from typing_extensions import override
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.record import as_bytes, size_of
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_options import (
     LOGGER,
     PASSING,
@@ -163,7 +164,7 @@ class KafkaProbe:
         _VERSIONS.addHandler(heard)
         try:
             admin = AdminClient(common_options(self._settings) | options, logger=_VERSIONS)
-            with self._explained("ask a broker for its version"):
+            with self._explain_errors("ask a broker for its version"):
                 admin.list_topics("__nothing", timeout=self._timeout)
             deadline = time.monotonic() + _REPORTED_WITHIN
             while not heard.found and time.monotonic() < deadline:
@@ -178,9 +179,11 @@ class KafkaProbe:
         Raises:
             ServiceBusError: Kafka does not answer, or refuses.
         """
-        with self._explained("describe the cluster"):
+        with self._explain_errors("describe the cluster"):
             nodes = self._admin.describe_cluster(request_timeout=self._timeout).result().nodes
-        return sorted((BrokerAddress(node.id, node.host, node.port) for node in nodes), key=lambda one: one.number)
+        return sorted(
+            (BrokerAddress(node.id, node.host, node.port) for node in nodes), key=lambda broker: broker.number
+        )
 
     @property
     def descriptions_topic(self) -> str:
@@ -209,26 +212,26 @@ class KafkaProbe:
         """
         states: dict[str, TopicState] = {}
         refused: set[str] = set()
-        for some in _parts(names, TOPICS_AT_ONCE):
+        for part in _parts(names, TOPICS_AT_ONCE):
             asked = self._admin.describe_topics(
-                TopicCollection(list(some)), include_authorized_operations=True, request_timeout=self._timeout
+                TopicCollection(list(part)), include_authorized_operations=True, request_timeout=self._timeout
             )
             for name, answer in asked.items():
-                with self._explained(f"describe topic {name!r}", but_for=GONE_OR_HIDDEN) as passed:
+                with self._explain_errors(f"describe topic {name!r}", but_for=GONE_OR_HIDDEN) as passed:
                     described = answer.result()
                     states[name] = TopicState(
                         name,
                         str(described.topic_id),
                         tuple(
                             PartitionReplicas(
-                                one.id,
-                                one.leader is not None and one.leader.id >= 0,
-                                len(one.replicas),
-                                len(one.isr),
+                                partition.id,
+                                partition.leader is not None and partition.leader.id >= 0,
+                                len(partition.replicas),
+                                len(partition.isr),
                             )
-                            for one in described.partitions
+                            for partition in described.partitions
                         ),
-                        frozenset(one.name for one in described.authorized_operations or ()),
+                        frozenset(operation.name for operation in described.authorized_operations or ()),
                     )
                 refused |= {name for code in passed if code in NO_RIGHTS}
         return states, refused
@@ -241,12 +244,12 @@ class KafkaProbe:
             ServiceBusError: Kafka does not answer, or refuses.
         """
         found: dict[str, dict[str, str]] = {}
-        for some in _parts(names, TOPICS_AT_ONCE):
-            resources = [ConfigResource(ResourceType.TOPIC, name) for name in some]
+        for part in _parts(names, TOPICS_AT_ONCE):
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in part]
             asked = self._admin.describe_configs(resources, request_timeout=self._timeout)
             for resource, answer in asked.items():
                 gone = {KafkaError.UNKNOWN_TOPIC_OR_PART}
-                with self._explained(f"read the settings of topic {resource.name!r}", but_for=gone):
+                with self._explain_errors(f"read the settings of topic {resource.name!r}", but_for=gone):
                     entries = answer.result()
                     found[resource.name] = {name: entry.value or "" for name, entry in entries.items()}
         return found
@@ -259,7 +262,7 @@ class KafkaProbe:
         """Return the first offset of each log of a topic; see ``Topics.starts``."""
         return self._topics.starts(name, range(partitions), self._timeout)
 
-    def stored_since(self, logs: Sequence[tuple[str, int]], moment_ms: int) -> dict[tuple[str, int], int | None]:
+    def find_first_since(self, logs: Sequence[tuple[str, int]], moment_ms: int) -> dict[tuple[str, int], int | None]:
         """Return the offset of the first record of each log, open transactions included, that is not older than a moment.
 
         Args:
@@ -273,11 +276,11 @@ class KafkaProbe:
             ServiceBusError: Kafka does not answer, or refuses.
         """
         found: dict[tuple[str, int], int | None] = {}
-        for some in _parts(logs, LOGS_AT_ONCE):
+        for part in _parts(logs, LOGS_AT_ONCE):
             spec = OffsetSpec.for_timestamp(moment_ms)
-            with self._explained("look for records by their time"):
+            with self._explain_errors("look for records by their time"):
                 asked = self._admin.list_offsets(
-                    {TopicPartition(*log): spec for log in some},
+                    {TopicPartition(*log): spec for log in part},
                     isolation_level=IsolationLevel.READ_UNCOMMITTED,
                     request_timeout=self._timeout,
                 )
@@ -333,7 +336,7 @@ class KafkaProbe:
         Raises:
             ServiceBusError: Kafka refuses, or does not answer.
         """
-        with self._explained(f"delete topic {name!r}", but_for={KafkaError.UNKNOWN_TOPIC_OR_PART}):
+        with self._explain_errors(f"delete topic {name!r}", but_for={KafkaError.UNKNOWN_TOPIC_OR_PART}):
             self._admin.delete_topics([name], operation_timeout=self._timeout, request_timeout=self._timeout)[
                 name
             ].result()
@@ -345,7 +348,7 @@ class KafkaProbe:
             ServiceBusError: Kafka refuses, or does not answer.
         """
         topic = NewTopic(name, partitions, replicas, config=dict(ENTITY_TOPIC))
-        with self._explained(f"create topic {name!r}"):
+        with self._explain_errors(f"create topic {name!r}"):
             self._admin.create_topics(
                 [topic], operation_timeout=self._timeout, request_timeout=self._timeout, validate_only=True
             )[name].result()
@@ -430,7 +433,7 @@ class KafkaProbe:
             ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET) for key, value in ENTITY_TOPIC.items()
         ]
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-        with self._explained(f"configure topic {name!r}"):
+        with self._explain_errors(f"configure topic {name!r}"):
             self._admin.incremental_alter_configs([resource], request_timeout=self._timeout, validate_only=True)[
                 resource
             ].result()
@@ -445,7 +448,7 @@ class KafkaProbe:
             self._settings, transactional_id, timeout=self._timeout, message_timeout=self._timeout
         )
         producer = Producer(options | _QUIET, logger=LOGGER)
-        with self._explained(f"store transaction {transactional_id!r}"):
+        with self._explain_errors(f"store transaction {transactional_id!r}"):
             producer.init_transactions(self._timeout)
             producer.begin_transaction()
             producer.abort_transaction(self._timeout)
@@ -461,7 +464,7 @@ class KafkaProbe:
                 error = None if message is None else message.error()
                 if message is not None and error is None:
                     yield message
-                elif error is not None and error.code() == KafkaError._PARTITION_EOF:
+                elif error is not None and error.code() == error_codes.PARTITION_EOF:
                     return
                 elif error is not None and error.code() in NO_RIGHTS:
                     raise no_rights(self._settings.bootstrap_servers, f"read topic {name!r}", error)
@@ -475,7 +478,7 @@ class KafkaProbe:
             consumer.close()
 
     @contextmanager
-    def _explained(self, action: str, *, but_for: frozenset[int] | set[int] = frozenset()) -> Generator[list[int]]:
+    def _explain_errors(self, action: str, *, but_for: frozenset[int] | set[int] = frozenset()) -> Generator[list[int]]:
         """Raise the SDK's errors for Kafka's; note the codes of those that are expected."""
         passed: list[int] = []
         try:

@@ -42,6 +42,7 @@ from tenacity import (
 
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_options import LOGGER, common_options, offset_reader_options
 from kafkabus._kafka.closed import CLOSED
 from kafkabus._kafka.errors import NO_RIGHTS, FirstContact, no_rights, refused_options
@@ -152,7 +153,7 @@ class Topics:
         return self._client
 
     @property
-    def reached(self) -> bool:
+    def has_contact(self) -> bool:
         """Whether a broker was reached."""
         return self._contact.made
 
@@ -231,7 +232,10 @@ class Topics:
             ServiceBusError: Kafka refuses.
         """
         replicas = replicas or min(3, self.brokers())
-        wanted, known = {**config, "min.insync.replicas": str(_needed(replicas))}, self._brokers_defaults()
+        wanted, known = (
+            {**config, "min.insync.replicas": str(_needed_replicas(replicas))},
+            self._brokers_defaults(),
+        )
         settings = {key: value for key, value in wanted.items() if known.get(key) != value}
         topic = NewTopic(name, partitions, replicas, config=settings)
 
@@ -261,7 +265,7 @@ class Topics:
                 setting: value
                 for setting, own in _BROKERS_SETTINGS.items()
                 if (value := told[0][own].value) is not None
-                and all(DEFAULTS_MARK in one and one[own].value == value for one in told)
+                and all(DEFAULTS_MARK in settings and settings[own].value == value for settings in told)
             }
         return self._defaults or {}
 
@@ -311,7 +315,7 @@ class Topics:
 
         def ask() -> dict[str, Topic]:
             asked = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=asked_for)
-            found = {name: _described(name, answer) for name, answer in asked.items()}
+            found = {name: _to_topic(name, answer) for name, answer in asked.items()}
             return {name: topic for name, topic in found.items() if topic is not None}
 
         try:
@@ -361,7 +365,7 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
         found = self._ask(name, partitions, OffsetSpec.latest(), isolation=IsolationLevel.READ_UNCOMMITTED)
-        return {partition: one.offset for partition, one in found.items()}
+        return {partition: place.offset for partition, place in found.items()}
 
     def tails(self, name: str, partitions: Iterable[int], timeout: float) -> dict[int, Tail]:
         """Return the committed end of each partition's log, and its leader's epoch.
@@ -375,7 +379,7 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
         found = self._ask(name, partitions, OffsetSpec.latest(), timeout)
-        return {partition: Tail(one.offset, one.leader_epoch) for partition, one in found.items()}
+        return {partition: Tail(place.offset, place.leader_epoch) for partition, place in found.items()}
 
     def offsets_at(self, name: str, partitions: Iterable[int], moment_ms: int) -> dict[int, int]:
         """Return each partition's first offset whose record is not older than a moment, ms since 1970; else the log's end.
@@ -404,8 +408,8 @@ class Topics:
         # A negative time would name an end of the log.
         found = self._ask(name, partitions, OffsetSpec.for_timestamp(max(0, moment_ms)))
         return {
-            partition: (one.offset, one.timestamp) if one.offset >= 0 else (ends[partition], None)
-            for partition, one in found.items()
+            partition: (place.offset, place.timestamp) if place.offset >= 0 else (ends[partition], None)
+            for partition, place in found.items()
         }
 
     def names(self) -> set[str]:
@@ -415,7 +419,7 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         try:
-            with _observed():
+            with _observe_request():
                 return set(self._admin.list_topics(timeout=self._timeout).topics)
         except KafkaException as error:
             raise self.translate(error, "list the topics") from error
@@ -476,7 +480,7 @@ class Topics:
                 consumer = self._consumers[isolation] = Consumer(options, logger=LOGGER)
         logs = [TopicPartition(*log, where) for log in _logs_of(topics)]
         offsets: dict[str, dict[int, int]] = {name: {} for name in topics}
-        with _observed():
+        with _observe_request():
             for first in range(0, len(logs), LOGS_AT_ONCE):
                 for found in consumer.offsets_for_times(logs[first : first + LOGS_AT_ONCE], ASKED_FOR):
                     if found.error is None and found.offset >= 0:
@@ -497,7 +501,7 @@ class Topics:
         except KafkaException as error:
             raise self.translate(error, "ask for the offsets of logs") from error
         offsets: dict[str, dict[int, int]] = {name: {} for name in topics}
-        with _observed():
+        with _observe_request():
             for where, future in asked.items():
                 if future.exception() is None and (offset := future.result().offset) != OFFSET_INVALID:
                     offsets[where.topic][where.partition] = offset
@@ -510,7 +514,7 @@ class Topics:
             ServiceBusCommunicationError: Kafka cannot be reached, or a partition has no leader.
         """
         newest = self._ask(name, partitions, OffsetSpec.max_timestamp())
-        return max((one.timestamp for one in newest.values() if one.timestamp >= 0), default=None)
+        return max((record.timestamp for record in newest.values() if record.timestamp >= 0), default=None)
 
     def delete_records(self, name: str, upto: Mapping[int, int]) -> None:
         """Delete each partition's records below an offset.
@@ -549,13 +553,13 @@ class Topics:
         def ask() -> dict[int, ListOffsetsResultInfo]:
             futures = self._admin.list_offsets(wanted, isolation_level=isolation, request_timeout=asked_for)
             found = {where.partition: future.result() for where, future in futures.items()}
-            if any(one.offset == OFFSET_INVALID for one in found.values()):
+            if any(place.offset == OFFSET_INVALID for place in found.values()):
                 # If a broker did not answer in time, Kafka's client returns this for its partitions, without an error.
-                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+                raise KafkaException(KafkaError(error_codes.TIMED_OUT))
             return found
 
         try:
-            with _observed():
+            with _observe_request():
                 return self._again(_PASSING | _SILENCE, name, timeout)(ask) if wanted else {}
         except KafkaException as error:
             raise self.translate(error, f"ask for the offsets of topic {name!r}") from error
@@ -618,7 +622,7 @@ class Topics:
 
         return Retrying(
             before_sleep=refresh,
-            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_with(codes)),
+            retry=retry_if_result(lambda result: result is None) | retry_if_exception(_match_codes(codes)),
             stop=is_expired,
             wait=wait_exponential(multiplier=0.01, max=0.5),
             retry_error_callback=_outcome,
@@ -646,20 +650,20 @@ def _logs_of(topics: Mapping[str, int]) -> list[tuple[str, int]]:
     return [(name, partition) for name, count in topics.items() for partition in range(count)]
 
 
-def _needed(replicas: int) -> int:
+def _needed_replicas(replicas: int) -> int:
     """Return how many replicas must be in sync to store records, so that acknowledged records survive a broker's loss."""
     return 2 if replicas > 2 else 1
 
 
 _UNREACHABLE = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,
-    KafkaError._DESTROY_BROKER,
-    KafkaError._RESOLVE,
+    error_codes.TRANSPORT,
+    error_codes.ALL_BROKERS_DOWN,
+    error_codes.TIMED_OUT,
+    error_codes.TIMED_OUT_QUEUE,
+    error_codes.DESTROY_BROKER,
+    error_codes.RESOLVE,
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError._NOENT,  # No leader is known.
+    error_codes.NOENT,  # No leader is known.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.REQUEST_TIMED_OUT,
 }
@@ -667,16 +671,16 @@ _UNREACHABLE = {
 
 _IMPATIENT = {"socket.timeout.ms": round(1000 * ASKED_FOR)}
 _SILENCE = {
-    KafkaError._TIMED_OUT,
-    KafkaError._TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.
+    error_codes.TIMED_OUT,
+    error_codes.TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.
     KafkaError.REQUEST_TIMED_OUT,
-    KafkaError._TRANSPORT,
-    KafkaError._DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
+    error_codes.TRANSPORT,
+    error_codes.DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
 }
 """Error codes of a broker after which another one may answer."""
 _PASSING = {
     KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError._NOENT,  # No leader is known.
+    error_codes.NOENT,  # No leader is known.
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -686,7 +690,7 @@ _PASSING = {
 
 
 @contextmanager
-def _observed() -> Generator[None, None, None]:
+def _observe_request() -> Generator[None, None, None]:
     """Report the duration and the error of a request to the process's observer, if there is one."""
     observer = instruments.observer
     if observer is None:
@@ -699,10 +703,10 @@ def _observed() -> Generator[None, None, None]:
         failure = error
         raise
     finally:
-        observer.kafka_asked(time.monotonic() - began, failure)
+        observer.on_kafka_request(time.monotonic() - began, failure)
 
 
-def _described(name: str, answer: Future[Any]) -> Topic | None:
+def _to_topic(name: str, answer: Future[Any]) -> Topic | None:
     """Return the topic that a broker describes, or None if there is none."""
     try:
         described = answer.result()
@@ -713,12 +717,14 @@ def _described(name: str, answer: Future[Any]) -> Topic | None:
     unavailable = tuple(
         partition.id
         for partition in described.partitions
-        if partition.leader is None or partition.leader.id < 0 or len(partition.isr) < _needed(len(partition.replicas))
+        if partition.leader is None
+        or partition.leader.id < 0
+        or len(partition.isr) < _needed_replicas(len(partition.replicas))
     )
     return Topic(name, str(described.topic_id), len(described.partitions), unavailable)
 
 
-def _with(codes: Set[int]) -> Callable[[BaseException], bool]:
+def _match_codes(codes: Set[int]) -> Callable[[BaseException], bool]:
     """Return a function that tells whether an error is one of Kafka's with one of these codes."""
     return lambda error: isinstance(error, KafkaException) and _code(error) in codes
 

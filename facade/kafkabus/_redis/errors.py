@@ -128,7 +128,7 @@ _UNREACHABLE = (
 )
 
 
-def translated(
+def to_sdk_error(
     error: RedisError, *, address: str, namespace: str, tried_for: float = 0.0, what: str = "a command"
 ) -> ServiceBusError:
     """Return the SDK's error for an error of Redis.

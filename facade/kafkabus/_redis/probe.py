@@ -18,7 +18,7 @@ from kafkabus._core.settings import Settings
 from kafkabus._ledger.keys import LedgerKeys, descriptions_key, notification_channel
 from kafkabus._ledger.operations import Claim, Ledger
 from kafkabus._ledger.scripts import create_script, request_script
-from kafkabus._redis.errors import translated
+from kafkabus._redis.errors import to_sdk_error
 from kafkabus._redis.replies import text_of
 from kafkabus_mapping.names import EntityPath
 
@@ -111,7 +111,7 @@ class RedisProbe:
         told: list[dict[str, Any]] = self._call(self._ask_infos, "INFO")
         return told
 
-    def setting(self, name: str) -> str:
+    def get_setting(self, name: str) -> str:
         """Return a setting of Redis; empty if this Redis has none of that name.
 
         Raises:
@@ -130,7 +130,7 @@ class RedisProbe:
         seconds, microseconds = self._call(self._redis.time, "TIME")
         return float(seconds) * 1000 + float(microseconds) / 1000
 
-    def heard_of(self, key: str) -> list[tuple[str, float]]:
+    def read_scores(self, key: str) -> list[tuple[str, float]]:
         """Return the members of a sorted set, with their scores, ascending.
 
         Raises:
@@ -154,7 +154,7 @@ class RedisProbe:
             ServiceBusError: Redis does not answer, or refuses.
         """
         replies = self._all([("HMGET", key, *names) for key in keys])
-        return [[None if one is None else text_of(one) for one in reply] for reply in replies]
+        return [[None if value is None else text_of(value) for value in reply] for reply in replies]
 
     def earliest(self, keys: Sequence[str], count: int) -> list[list[tuple[str, float]]]:
         """Return the first members of sorted sets, with their scores.
@@ -197,7 +197,7 @@ class RedisProbe:
             meta = ledger.keys.meta
             self._call(lambda: self._redis.eval(create_script().text, 1, meta, 0, 0, 0), "a script")
             self._call(lambda: self._redis.expire(meta, _KEPT_S), "EXPIRE")
-            with self._explained("a script"):
+            with self._explain_errors("a script"):
                 try:
                     self._redis.execute_command("EVALSHA", script.sha, *arguments)
                 except NoScriptError:
@@ -215,7 +215,7 @@ class RedisProbe:
             ServiceBusError: Redis does not answer, or refuses.
         """
         channel = notification_channel(self._settings.namespace, _PATH)
-        with self._explained("SUBSCRIBE or PUBLISH"), self._redis.pubsub() as heard:
+        with self._explain_errors("SUBSCRIBE or PUBLISH"), self._redis.pubsub() as heard:
             heard.subscribe(channel)
             deadline = time.monotonic() + self._timeout
             published = False
@@ -250,17 +250,17 @@ class RedisProbe:
         return replies
 
     def _call(self, ask: Callable[[], Any], what: str) -> Any:
-        with self._explained(what):
+        with self._explain_errors(what):
             return ask()
 
     @contextmanager
-    def _explained(self, what: str) -> Generator[None]:
+    def _explain_errors(self, what: str) -> Generator[None]:
         """Raise the SDK's errors for those of Redis."""
         settings = self._settings
         try:
             yield
         except RedisError as error:
-            raise translated(
+            raise to_sdk_error(
                 error, address=settings.redis_address, namespace=settings.namespace, tried_for=self._timeout, what=what
             ) from error
 
@@ -268,5 +268,5 @@ class RedisProbe:
 def _pairs(flat: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
     """Yield members with their scores, which a reply has one after the other, or already in pairs."""
     if flat and isinstance(flat[0], (list, tuple)):
-        return iter([(one[0], one[1]) for one in flat])
+        return iter([(pair[0], pair[1]) for pair in flat])
     return iter(zip(flat[::2], flat[1::2], strict=True))

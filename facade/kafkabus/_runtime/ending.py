@@ -12,7 +12,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a service to end: of Ctrl-C, of ``kill``, of a terminal that closes."""
 
 
-def heeded() -> list[signal.Signals]:
+def select_heeded() -> list[signal.Signals]:
     """Return those of them that the process does not ignore, as ``nohup`` has it ignore SIGHUP."""
     return [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
 
@@ -70,7 +70,7 @@ def stop_on_signals(
         loop.remove_reader(end_of_line)
         begin()
 
-    for number in heeded():
+    for number in select_heeded():
         loop.add_signal_handler(number, end, number)
     if lifeline is not None:
         loop.add_reader(lifeline, cut, lifeline)

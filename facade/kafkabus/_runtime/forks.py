@@ -33,9 +33,9 @@ _paused: list[bool] = []
 """For each fork under way, whether garbage collection was enabled before."""
 
 
-def watch(one: Forked) -> None:
+def watch(forked: Forked) -> None:
     """Reset an object in each child."""
-    _watched.add(one)
+    _watched.add(forked)
 
 
 def abandon(attributes: dict[str, object]) -> None:
@@ -50,7 +50,7 @@ def _pause() -> None:
     gc.disable()
 
 
-def _go_on() -> None:
+def _resume() -> None:
     if _paused.pop():
         gc.enable()
 
@@ -62,10 +62,10 @@ def _begin_anew() -> None:
     del _paused[1:]
     opening = threading.RLock()
     _watched.after_fork()
-    _go_on()
-    for one in _watched:
-        one._after_fork()
+    _resume()
+    for forked in _watched:
+        forked._after_fork()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_pause, after_in_parent=_go_on, after_in_child=_begin_anew)
+    os.register_at_fork(before=_pause, after_in_parent=_resume, after_in_child=_begin_anew)

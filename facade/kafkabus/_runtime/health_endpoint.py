@@ -70,7 +70,7 @@ class HealthEndpoint:
         routes = [
             Route("/livez", self._alive),
             Route("/readyz", self._ready),
-            Route("/metrics", self._measured),
+            Route("/metrics", self._answer_metrics),
         ]
         self._server = HttpServer(
             Starlette(routes=routes),
@@ -110,7 +110,7 @@ class HealthEndpoint:
         reasons = dict(await self._reasons())
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
-    async def _measured(self, request: Request) -> Response:
+    async def _answer_metrics(self, request: Request) -> Response:
         """Answer with the metrics."""
         compressed = "gzip" in request.headers.get("accept-encoding", "")
         page, content_type = await self._metrics.page(request.headers.get("accept", ""), compressed=compressed)

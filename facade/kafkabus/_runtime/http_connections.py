@@ -70,7 +70,7 @@ class OpenConnections:
             self._end_oldest(same)
         elif sum(map(len, self._open.values())) > self.limits.total:
             by_size = sorted(self._open.values(), key=len, reverse=True)
-            self._end_oldest(next(group for group in by_size if any(one.is_waiting for one in group)))
+            self._end_oldest(next(group for group in by_size if any(member.is_waiting for member in group)))
 
     def discard(self, connection: HttpConnection) -> None:
         """Forget a connection."""
@@ -81,7 +81,7 @@ class OpenConnections:
 
     def _end_oldest(self, group: dict[HttpConnection, None]) -> None:
         """End the oldest connection that serves no request; the newest serves none yet."""
-        oldest = next(one for one in group if one.is_waiting)
+        oldest = next(connection for connection in group if connection.is_waiting)
         self.discard(oldest)
         oldest.transport.abort()
 

@@ -150,9 +150,9 @@ class _Server(uvicorn.Server):
         within = None if config.ssl is None else TLS_WITHIN
         self.servers = [
             await loop.create_server(
-                self._connection, sock=one, ssl=config.ssl, ssl_handshake_timeout=within, backlog=config.backlog
+                self._connection, sock=listening, ssl=config.ssl, ssl_handshake_timeout=within, backlog=config.backlog
             )
-            for one in sockets or ()
+            for listening in sockets or ()
         ]
         self.started = True
 

@@ -8,35 +8,35 @@ from typing import Protocol
 class Observer(Protocol):
     """Gets reports of the SDK's work, from any thread; it must not raise and must not wait."""
 
-    def redis_called(self, seconds: float, error: BaseException | None) -> None:
+    def on_redis_call(self, seconds: float, error: BaseException | None) -> None:
         """Note a call to Redis, its duration with retries included, and its error."""
         ...
 
-    def kafka_asked(self, seconds: float, error: BaseException | None) -> None:
+    def on_kafka_request(self, seconds: float, error: BaseException | None) -> None:
         """Note a request for offsets or topics to Kafka, its duration with retries included, and its error."""
         ...
 
-    def kafka_stored(self, seconds: float, failures: int) -> None:
+    def on_kafka_store(self, seconds: float, failures: int) -> None:
         """Note that records were given to Kafka together, how long they took to be acknowledged, and how many were not."""
         ...
 
-    def on_sent(self, entity: str, count: int) -> None:
+    def on_send(self, entity: str, count: int) -> None:
         """Note messages that a sender stored."""
         ...
 
-    def on_received(self, entity: str, count: int) -> None:
+    def on_receive(self, entity: str, count: int) -> None:
         """Note messages that a receiver handed out."""
         ...
 
-    def on_settled(self, entity: str, outcome: str, count: int) -> None:
+    def on_settlement(self, entity: str, outcome: str, count: int) -> None:
         """Note messages that a receiver settled, and how."""
         ...
 
-    def on_failure(self, entity: str, operation: str, error: BaseException) -> None:
+    def on_error(self, entity: str, operation: str, error: BaseException) -> None:
         """Note the error of a call of a sender or receiver."""
         ...
 
-    def rebuilt(self, count: int) -> None:
+    def on_rebuild(self, count: int) -> None:
         """Note ledgers that were rebuilt because Redis had lost them."""
         ...
 

@@ -158,7 +158,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_workers)
 
 
-def guarded(method: F) -> F:
+def guard(method: F) -> F:
     """Decorate a method or a generator so that an exception from a signal handler does not interrupt it."""
     if inspect.isgeneratorfunction(method):
 

@@ -31,26 +31,26 @@ LONGEST_VALUE = 200
 
 def in_one_line(text: str) -> str:
     """Return a text with escapes in place of characters that end lines, control terminals or are not seen."""
-    return text if text.isprintable() else "".join(map(_escaped, text))
+    return text if text.isprintable() else "".join(map(_escape, text))
 
 
 def shown_name(value: object) -> str:
     """Return a name that a client chose, for a line: clipped, and quoted if it could be taken for more of the line."""
-    text = _clipped(str(value), LONGEST_VALUE)
+    text = _clip(str(value), LONGEST_VALUE)
     is_plain = text.isprintable() and text != "" and _NOT_PLAIN.search(text) is None
     return text if is_plain else in_one_line(json.dumps(text, ensure_ascii=False))
 
 
 def shown_error(error: object) -> str:
     """Return an error, which may have words of a client, for the end of a line: clipped, and in one line."""
-    return in_one_line(_clipped(str(error), 2 * LONGEST_VALUE))
+    return in_one_line(_clip(str(error), 2 * LONGEST_VALUE))
 
 
-def _clipped(text: str, most: int) -> str:
+def _clip(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[:most]}…"
 
 
-def _escaped(character: str) -> str:
+def _escape(character: str) -> str:
     return character if character.isprintable() else character.encode("unicode_escape").decode()
 
 
@@ -62,8 +62,8 @@ class TextFormatter(logging.Formatter):
         """Return the record as text."""
         line = f"{_time_of(record)} {record.levelname} {record.name}: {in_one_line(record.getMessage())}"
         # An error may have words of a client: none of them begins a line that could be taken for another record.
-        traced = (in_one_line(one) for one in _trace_of(record).splitlines())
-        return "\n".join([line, *(textwrap.indent(one, "  ") for one in traced)])
+        traced = (in_one_line(traced_line) for traced_line in _trace_of(record).splitlines())
+        return "\n".join([line, *(textwrap.indent(traced_line, "  ") for traced_line in traced)])
 
 
 class JsonFormatter(logging.Formatter):

@@ -61,8 +61,8 @@ def _kind(record: logging.LogRecord) -> tuple[str, str] | None:
     """Return the template and the error class by which records are similar, or None if each is logged."""
     raised = record.exc_info[1] if record.exc_info else None
     arguments = record.args if isinstance(record.args, tuple) else ()
-    errors = (one for one in (raised, *arguments) if isinstance(one, BaseException))
-    error = next((type(one).__qualname__ for one in errors), "")
+    errors = (argument for argument in (raised, *arguments) if isinstance(argument, BaseException))
+    error = next((type(argument).__qualname__ for argument in errors), "")
     if record.levelno < logging.WARNING:
         return None
     if record.msg == _KAFKA_TEMPLATE and arguments:

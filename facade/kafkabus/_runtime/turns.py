@@ -126,7 +126,7 @@ class FairLock:
         self._waiting: dict[object, deque[asyncio.Future[None]]] = {}
 
     @property
-    def waiting(self) -> int:
+    def waiting_count(self) -> int:
         """How much work waits."""
         return sum(map(len, self._waiting.values()))
 
@@ -152,16 +152,16 @@ class FairLock:
             return
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).append(came)
-        await self._until(came)
+        await self._wait_until(came)
 
     async def pass_on(self, client: object) -> None:
         """Let the other clients that wait have their turns, then take the lock again, before what else of the client waits."""
         came: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(client, deque()).appendleft(came)
         self.give_back()
-        await self._until(came)
+        await self._wait_until(came)
 
-    async def _until(self, came: asyncio.Future[None]) -> None:
+    async def _wait_until(self, came: asyncio.Future[None]) -> None:
         try:
             await came
         except asyncio.CancelledError:

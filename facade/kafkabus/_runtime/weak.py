@@ -26,17 +26,17 @@ class WeakList(Generic[T]):
 
     def __iter__(self) -> Iterator[T]:
         for reference in list(self._references):
-            one = reference()
-            if one is not None:
-                yield one
+            referent = reference()
+            if referent is not None:
+                yield referent
 
-    def add(self, one: T) -> None:
+    def add(self, referent: T) -> None:
         """Remember an object."""
         with self._guard:
             if len(self._references) > self._most:
                 self._references = [known for known in self._references if known() is not None]
                 self._most = max(2 * len(self._references), FEW)
-            self._references.append(weakref.ref(one))
+            self._references.append(weakref.ref(referent))
 
     def after_fork(self) -> None:
         """Replace the lock, which another thread may have held when this process was forked."""

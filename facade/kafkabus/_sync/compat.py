@@ -23,7 +23,7 @@ CALLBACK_ERRORS = (BaseException,)
 Lock = threading.Lock
 Semaphore = threading.Semaphore
 sleep = time.sleep
-guarded, caller_left, on_left = interrupts.guarded, interrupts.caller_left, interrupts.on_left
+guard, caller_left, on_left = interrupts.guard, interrupts.caller_left, interrupts.on_left
 longest_wait = interrupts.longest_wait
 
 
@@ -112,7 +112,7 @@ def cancellable(work: T) -> T:
     return work
 
 
-def uninterrupted(work: T) -> T:
+def run_uninterrupted(work: T) -> T:
     """Do nothing: the call that is the argument has done the work."""
     return work
 

@@ -204,5 +204,5 @@ def _open_before(probe: KafkaProbe, counts: Mapping[str, int], moment: int) -> d
         for partition, end in ends.items()
         if end < stored[name].get(partition, 0)
     }
-    since = probe.stored_since(list(behind), moment)
+    since = probe.find_first_since(list(behind), moment)
     return {log: end for log, end in behind.items() if (first := since[log]) is None or end < first}

@@ -115,7 +115,7 @@ def look_at_namespace(
 
 def _upkeep_ages(settings: Settings, redis: RedisProbe) -> list[float]:
     """Return how many seconds ago each upkeep instance was heard of, ascending."""
-    instances, now = redis.heard_of(upkeep_key(settings.namespace)), redis.now_ms()
+    instances, now = redis.read_scores(upkeep_key(settings.namespace)), redis.now_ms()
     return sorted((now - heard) / 1000 for _, heard in instances)
 
 
@@ -142,7 +142,7 @@ def _entities(settings: Settings, described: Mapping[str, str], topics: Mapping[
                 continue
             topic_id = topics[topic].topic_id if path.is_dead_letter else description.topic_id
             entities.append(
-                Entity.of(settings.namespace, path, description, topic=topic, topic_id=topic_id, client_id="doctor")
+                Entity.create(settings.namespace, path, description, topic=topic, topic_id=topic_id, client_id="doctor")
             )
     return entities
 

@@ -31,7 +31,7 @@ def look_at_redis(
     unreached = _connect(facts, line, places, probe, limits)
     if not unreached:
         facts.infos = line.ask("INFO", probe.infos)
-        facts.settings = line.ask("CONFIG GET", lambda: {name: probe.setting(name) for name in SETTINGS})
+        facts.settings = line.ask("CONFIG GET", lambda: {name: probe.get_setting(name) for name in SETTINGS})
         facts.ahead_ms = line.ask("TIME", lambda: _ahead_ms(probe, clock))
         facts.rights = {
             "keys": _refusal(line.ask("to use keys", probe.try_keys)),

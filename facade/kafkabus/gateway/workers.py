@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from types import FrameType
 
-from kafkabus._runtime.ending import heeded
+from kafkabus._runtime.ending import select_heeded
 from kafkabus.gateway.announcement import Bound
 from kafkabus.gateway.process import END_WITHIN, Ports
 from kafkabus.gateway.server.settings import GatewaySettings
@@ -90,7 +90,7 @@ class Workers:
 
     def run(self) -> None:
         """Run the workers until a signal."""
-        for signal_number in heeded():
+        for signal_number in select_heeded():
             signal.signal(signal_number, self._stop)
         try:
             for number in range(self._count):

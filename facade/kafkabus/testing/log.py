@@ -166,7 +166,7 @@ class Cluster:
 class MemoryTopics:
     """Stands in for ``kafkabus._kafka.topic_admin.Topics``, which documents the methods."""
 
-    reached = True
+    has_contact = True
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -112,7 +112,7 @@ class CheckpointWriter:
         keeps = [TakeSnapshot(entity.ledgers[partition]) for partition in changed]
         before = await self._read_last(keeps)
         # Asked for before the ledgers, so that the marker of each transaction that they do not know of yet lies beyond.
-        markers = await context.markers.end() if keeps else None
+        markers = await context.stores.markers.end() if keeps else None
         await context.ledger_client.execute(*keeps)
         await context.ledger_client.add_changes(keeps)
         behind = {
@@ -124,10 +124,10 @@ class CheckpointWriter:
         }
         behind |= await self._find_unaware(keeps, before, markers or 0)
         if behind:
-            await context.recovery.recover_from_rollback(entity, behind)
+            await context.maintenance.recovery.recover_from_rollback(entity, behind)
         changes = self._take_changes(keeps, changed, markers)
         try:
-            outdated = await context.checkpoints.write(changes)
+            outdated = await context.stores.checkpoints.write(changes)
         except ServiceBusError:
             self.reset()
             raise
@@ -166,7 +166,7 @@ class CheckpointWriter:
         }
         if not begins:
             return {}
-        settled = await self._context.markers.settled_since(begins, markers)
+        settled = await self._context.stores.markers.read_settlements(begins, markers)
         return {
             keep.ledger.partition: last
             for keep, last in zip(keeps, before, strict=True)
@@ -180,7 +180,8 @@ class CheckpointWriter:
     async def _read_last(self, keeps: Sequence[TakeSnapshot]) -> list[Snapshot | None]:
         """Return the last checkpoint of each ledger. Read before the ledger itself, it never knows more than that."""
         return [
-            self.snapshots.get(keep.ledger.partition) or await self._context.checkpoints.read(keep.ledger.keys.prefix)
+            self.snapshots.get(keep.ledger.partition)
+            or await self._context.stores.checkpoints.read(keep.ledger.keys.prefix)
             for keep in keeps
         ]
 

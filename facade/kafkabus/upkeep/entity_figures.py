@@ -79,16 +79,16 @@ class EntityFigures:
     def add(self, other: EntityFigures) -> None:
         """Add another entity's: numbers are summed, of times the longest counts, and skew and counters are unknown."""
         for name in _SUMMED:
-            setattr(self, name, _joined(sum, getattr(self, name), getattr(other, name)))
+            setattr(self, name, _join_figures(sum, getattr(self, name), getattr(other, name)))
         for name in _LONGEST:
-            setattr(self, name, _joined(max, getattr(self, name), getattr(other, name)))
+            setattr(self, name, _join_figures(max, getattr(self, name), getattr(other, name)))
         self.skew = None
         self.refused = (self.refused + other.refused)[:REFUSED_SHOWN]
 
     def hold(self, before: EntityFigures) -> None:
         """Let no counter fall below an earlier one: a message that is activated, for one, counts as open for a moment."""
         for name in COUNTERS:
-            setattr(self, name, _joined(max, getattr(self, name), getattr(before, name)))
+            setattr(self, name, _join_figures(max, getattr(self, name), getattr(before, name)))
 
 
 _SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving")
@@ -132,15 +132,21 @@ class FiguresReader:
         Raises:
             ServiceBusError: Redis cannot be reached.
         """
-        tended = [(one, one.entity) for one in maintainers if one.entity is not None and one.ends]
+        tended = [
+            (maintainer, maintainer.entity)
+            for maintainer in maintainers
+            if maintainer.entity is not None and maintainer.ends
+        ]
         highest: dict[str, EntityFigures] = {}
         found: list[tuple[Entity, EntityFigures]] = []
-        with self._oldest.noting() as note:
-            for some in _batches(tended):
+        with self._oldest.note_anew() as note:
+            for batch in _batches(tended):
                 ledgers = iter(
-                    await self._context.ledger_client.figures([one for _, entity in some for one in entity.ledgers])
+                    await self._context.ledger_client.figures(
+                        [ledger for _, entity in batch for ledger in entity.ledgers]
+                    )
                 )
-                for maintainer, entity in some:
+                for maintainer, entity in batch:
                     own = [next(ledgers) for _ in entity.ledgers]
                     note(maintainer, entity, own)
                     figures, key = self._figures_of(maintainer, entity, own), f"{entity.path.key} {entity.generation}"
@@ -150,7 +156,7 @@ class FiguresReader:
                     found.append((entity, figures))
         self._highest = highest
         await self._oldest.read()
-        return [await self._with_age(*one) for one in found]
+        return [await self._with_age(*tended_entity) for tended_entity in found]
 
     async def _with_age(self, entity: Entity, figures: EntityFigures) -> TendedEntity:
         """Return an entity with its figures, and the age of its oldest message among them."""
@@ -164,30 +170,30 @@ class FiguresReader:
         self, maintainer: EntityMaintainer, entity: Entity, ledgers: Sequence[LedgerFigures | None]
     ) -> EntityFigures:
         ends = [maintainer.ends.get(partition, 0) for partition in range(entity.partitions)]
-        known = [one for one in ledgers if one is not None]
+        known = [ledger for ledger in ledgers if ledger is not None]
         figures = EntityFigures(
-            scheduled=sum(one.scheduled for one in known),
-            moving=sum(one.moving for one in known),
-            refused=_refused(entity, ledgers),
-            unwritten=maintainer.unwritten_for([None if one is None else one.changed for one in ledgers]),
+            scheduled=sum(ledger.scheduled for ledger in known),
+            moving=sum(ledger.moving for ledger in known),
+            refused=_refused_copies(entity, ledgers),
+            unwritten=maintainer.unwritten_for([None if ledger is None else ledger.changed for ledger in ledgers]),
         )
         if entity.path.is_dead_letter or not isinstance(entity.description, SubscriptionDescription):
             figures.stored = sum(ends)
         if entity.is_topic:
             return figures
         active = [
-            0 if one is None else _active(one, end, maintainer.holes(partition, one.cursor))
-            for partition, (one, end) in enumerate(zip(ledgers, ends, strict=True))
+            0 if ledger is None else _active(ledger, end, maintainer.holes(partition, ledger.cursor))
+            for partition, (ledger, end) in enumerate(zip(ledgers, ends, strict=True))
         ]
         figures.active = sum(active)
         figures.skew = max(active) * len(active) / sum(active) if any(active) else 1.0
-        figures.deferred = sum(one.deferred for one in known)
-        figures.settled = sum(max(0, one.cursor - max(0, one.in_flight - one.scheduled)) for one in known)
-        figures.returned = sum(one.returned for one in known)
+        figures.deferred = sum(ledger.deferred for ledger in known)
+        figures.settled = sum(max(0, ledger.cursor - max(0, ledger.in_flight - ledger.scheduled)) for ledger in known)
+        figures.returned = sum(ledger.returned for ledger in known)
         if has_sessions(entity.path, entity.description):
-            figures.held_sessions = sum(one.held_sessions for one in known)
+            figures.held_sessions = sum(ledger.held_sessions for ledger in known)
         else:
-            figures.locked = sum(one.locked for one in known)
+            figures.locked = sum(ledger.locked for ledger in known)
         return figures
 
 
@@ -207,7 +213,7 @@ def _batches(
         yield batch
 
 
-def _refused(entity: Entity, ledgers: Sequence[LedgerFigures | None]) -> tuple[RefusedCopy, ...]:
+def _refused_copies(entity: Entity, ledgers: Sequence[LedgerFigures | None]) -> tuple[RefusedCopy, ...]:
     copies = [
         RefusedCopy(str(entity.path), partition, sequence_number(partition, offset), size)
         for partition, ledger in enumerate(ledgers)
@@ -223,7 +229,7 @@ def _active(ledger: LedgerFigures, end: int, holes: int) -> int:
     return waiting + max(0, ledger.in_flight - ledger.scheduled - ledger.moving)
 
 
-def _joined(join: Callable[[list[float]], float], *figures: float | None) -> float | None:
+def _join_figures(join: Callable[[list[float]], float], *figures: float | None) -> float | None:
     """Return figures joined by a function; None if none is known."""
     known = [figure for figure in figures if figure is not None]
     return join(known) if known else None

@@ -152,7 +152,7 @@ class EntityMaintainer:
 
     def holes(self, partition: int, cursor: int) -> int:
         """Return how many offsets of a partition hold no message, of those that wait if its ledger has this cursor."""
-        return self._holes.beyond(partition, cursor)
+        return self._holes.count_beyond(partition, cursor)
 
     async def _look_up(self) -> Entity | None:
         """Return the entity; None if it is a dead-letter queue that was not needed yet."""
@@ -163,14 +163,14 @@ class EntityMaintainer:
         if self.path.is_dead_letter and not self._generation and not await self._context.catalog.exists(self.path):
             return None
         entity = await self._context.catalog.entity(self.path)
-        await self._context.recovery.check_topic(entity)
+        await self._context.maintenance.recovery.check_topic(entity)
         if entity.generation != self._generation:
             self._generation = entity.generation
             for part in (self._checkpoints, self._trimmer, self._expiry, self._scheduled, self._topic):
                 part.reset()
         # The catalog's entity may be older than the description; a change of where messages move on to counts at once.
         if generation_of(entity.path, description, entity.topic_id) == entity.generation:
-            entity = entity.described_as(description)
+            entity = entity.with_description(description)
         if self.entity is not None and entity.rules_version != self.entity.rules_version:
             # The records read so far were chosen by other rules.
             self._expiry.reset()
@@ -222,7 +222,7 @@ class EntityMaintainer:
             if look is not None and look.state.schedules:
                 await self._scheduled.enqueue(entity, look.state, partition, known[partition])
                 # Records that were not searched yet may be scheduled, and expire later.
-                searched = max(self._scheduled.searched_upto(partition), look.state.cursor)
+                searched = max(self._scheduled.search_end(partition), look.state.cursor)
                 known[partition] = min(known[partition], searched)
         if not busy:
             return
@@ -241,7 +241,7 @@ class EntityMaintainer:
         """Dead-letter messages that were delivered too often, and whose last receiver let its lock expire."""
         seize = Seize.undeliverable(entity.ledgers[partition], new_lease(), entity.max_deliveries, LOCK_MS, AT_ONCE)
         await self._context.ledger_client.execute(seize)
-        reader = await self._context.readers.of(entity)
+        reader = await self._context.receiving.readers.reader_of(entity)
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             records = await reader.log.read_again(delivery, [(first, last)])

@@ -58,20 +58,22 @@ class FirstLook:
             ServiceBusError: Kafka or Redis cannot be reached.
         """
         context = self._context
-        entities = await self._entities({path: one for path, one in described.items() if _may_be_quiet(path, one)})
-        ledgers = [ledger for one in entities for ledger in one.ledgers]
+        entities = await self._entities(
+            {path: description for path, description in described.items() if _may_be_quiet(path, description)}
+        )
+        ledgers = [ledger for entity in entities for ledger in entity.ledgers]
         changed = await context.ledger_client.changes(ledgers)
         looks = await context.ledger_client.look(ledgers, changed, 0)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        logs = {one.topic: one.partitions for one in entities}
+        logs = {entity.topic: entity.partitions for entity in entities}
         empty = await context.topics.ends_of_empty(logs)
         seen = zip(looks, changed, strict=True)
         found: list[Quiet] = []
-        for one in entities:
-            own, texts = zip(*islice(seen, one.partitions), strict=True)
-            ends = empty.get(one.topic)
-            if ends is not None and _hold_nothing(one, own, texts, ends):
-                found.append(Quiet(one, ends, [text or "" for text in texts], is_urgent(one, own)))
+        for entity in entities:
+            own, texts = zip(*islice(seen, entity.partitions), strict=True)
+            ends = empty.get(entity.topic)
+            if ends is not None and _hold_nothing(entity, own, texts, ends):
+                found.append(Quiet(entity, ends, [text or "" for text in texts], is_urgent(entity, own)))
         return await self._written_down(found)
 
     async def _written_down(self, quiet: Sequence[Quiet]) -> list[Quiet]:
@@ -79,24 +81,31 @@ class FirstLook:
 
         Else messages would come again, if Redis were emptied.
         """
-        ledgers = {ledger: one for one in quiet for ledger in one.entity.ledgers if one.ends[ledger.partition]}
+        ledgers = {
+            ledger: quiet_entity
+            for quiet_entity in quiet
+            for ledger in quiet_entity.entity.ledgers
+            if quiet_entity.ends[ledger.partition]
+        }
         if not ledgers:
             return list(quiet)
-        written = await self._context.checkpoints.read_now([ledger.keys.prefix for ledger in ledgers])
-        kept = await self._context.archive.of_each({ledger: one.entity for ledger, one in ledgers.items()})
+        written = await self._context.stores.checkpoints.read_now([ledger.keys.prefix for ledger in ledgers])
+        kept = await self._context.stores.archive.of_each(
+            {ledger: quiet_entity.entity for ledger, quiet_entity in ledgers.items()}
+        )
         behind = {
-            one.entity.path
-            for ledger, one in ledgers.items()
+            quiet_entity.entity.path
+            for ledger, quiet_entity in ledgers.items()
             for last in [written[ledger.keys.prefix]]
             if last is None
-            or last.cursor != one.ends[ledger.partition]
+            or last.cursor != quiet_entity.ends[ledger.partition]
             or last.waiting
             or last.deferred
             or last.moving
             or last.scheduled
             or kept.get(ledger)
         }
-        return [one for one in quiet if one.entity.path not in behind]
+        return [quiet_entity for quiet_entity in quiet if quiet_entity.entity.path not in behind]
 
     async def _entities(self, described: Mapping[EntityPath, EntityDescription]) -> list[Entity]:
         """Return entities as they are described; of dead-letter queues those that have a topic."""
@@ -106,7 +115,9 @@ class FirstLook:
         there = await context.topics.describe_all(asked) if asked else {}
         ids = {path: described[path].topic_id for path in own if not path.is_dead_letter}
         ids |= {path: there[topic].topic_id for path, topic in own.items() if path.is_dead_letter and topic in there}
-        return [context.catalog.described(path, described[path], own[path], topic_id) for path, topic_id in ids.items()]
+        return [
+            context.catalog.make_entity(path, described[path], own[path], topic_id) for path, topic_id in ids.items()
+        ]
 
 
 def is_urgent(entity: Entity, looks: Sequence[Look | None]) -> bool:

@@ -93,7 +93,7 @@ class Forwarder:
             await self.close()
             self._entity = entity
             patient = entity.description.model_copy(update={"lock_duration": LOCK})
-            self._reader = self._context.readers.in_order(entity.described_as(patient))
+            self._reader = self._context.receiving.readers.in_order(entity.with_description(patient))
         return self._reader
 
     async def _move_on(self, entity: Entity, grants: Sequence[Grant]) -> None:
@@ -132,18 +132,18 @@ class Forwarder:
     async def _forward(self, entity: Entity, destination: Entity, accepted: dict[tuple[int, int], Leased]) -> None:
         context = self._context
 
-        async def to(here: int, there: int, records: Leased) -> None:
+        async def forward_records(here: int, there: int, records: Leased) -> None:
             tails = await context.topics.tails(destination.topic, [there], ASKED_FOR)
             await context.transfers.forward(entity, here, EntityLog(destination, there), tails[there].end, records)
 
-        await _all(to(here, there, records) for (here, there), records in accepted.items())
+        await _all(forward_records(here, there, records) for (here, there), records in accepted.items())
 
     async def _next_partition(self, destination: Entity) -> int:
         """Return the partition to which messages without a key go: the next in turn, as when they are sent."""
-        unavailable = await self._context.availability.of(destination)
+        unavailable = await self._context.availability.find_unavailable(destination)
         partitions = range(destination.partitions)
-        open_ones = [one for one in partitions if one not in destination.full] or partitions
-        open_ones = [one for one in open_ones if one not in unavailable] or open_ones
+        open_ones = [partition for partition in partitions if partition not in destination.full] or partitions
+        open_ones = [partition for partition in open_ones if partition not in unavailable] or open_ones
         self._turn += 1
         return open_ones[self._turn % len(open_ones)]
 

@@ -40,13 +40,13 @@ class Health:
         """Note that the service ends: it is not ready any more."""
         self._is_ending = True
 
-    def succeeded(self, part: Part) -> None:
+    def on_success(self, part: Part) -> None:
         """Note that a part was done."""
         self._succeeded_at[part] = self._clock()
         self._errors.pop(part, None)
 
     @contextmanager
-    def doing(self, part: Part) -> Generator[None, None, None]:
+    def observe_part(self, part: Part) -> Generator[None, None, None]:
         """Note the success of a block, or its error.
 
         Raises:
@@ -57,7 +57,7 @@ class Health:
         except ServiceBusError as error:
             self._errors[part] = str(error)
             raise
-        self.succeeded(part)
+        self.on_success(part)
 
     def reasons(self) -> dict[str, str]:
         """Return why the service is not ready, by part; nothing if it is ready."""

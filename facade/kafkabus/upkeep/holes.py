@@ -47,7 +47,7 @@ class Holes:
         self._told: dict[int, int] = {}
         self._tell_at = 0.0
 
-    def beyond(self, partition: int, cursor: int) -> int:
+    def count_beyond(self, partition: int, cursor: int) -> int:
         """Return how many holes of a partition a ledger with this cursor has not passed, of those at the last look."""
         looked = self._known.get(partition)
         passed = 0 if looked is None else bisect_left(looked.holes, cursor)
@@ -79,7 +79,7 @@ class Holes:
             first, left = _first_not_in(looked.holes, state.cursor), len(looked.holes)
             if first == ends[partition] or first - state.cursor >= PASSED_OVER:
                 # Receivers do not pass them before another message comes, or there are no receivers at all.
-                seize = Seize(ledger, new_lease(), [], 1, looked.seen(state.cursor, first), entity.rules_version)
+                seize = Seize(ledger, new_lease(), [], 1, looked.seen_part(state.cursor, first), entity.rules_version)
                 await self._context.marks.tell_topic(entity, entity.subscription_filter)
                 await self._context.ledger_client.execute(seize)
                 left -= first - state.cursor
@@ -112,7 +112,7 @@ class Holes:
                 # The log was truncated, or trimmed up to there.
                 looked = _Looked(cursor)
                 continue
-            there = {record.offset() for record in entity.received(records)}
+            there = {record.offset() for record in entity.select_received(records)}
             looked.holes.extend(offset for offset in range(looked.upto, last + 1) if offset not in there)
             looked.upto = last + 1
             looked.last = _place(records[-1]) if records else looked.last
@@ -135,7 +135,7 @@ class _Looked:
     holes: array[int] = field(default_factory=lambda: array("q"))
     last: tuple[int, int] | None = None
 
-    def seen(self, cursor: int, upto: int) -> Seen:
+    def seen_part(self, cursor: int, upto: int) -> Seen:
         """Return the ``Seen`` of a claimer that found no message from the cursor on up to an offset."""
         if self.last is None or self.last[1] < 0:
             return Seen(cursor, upto, ())

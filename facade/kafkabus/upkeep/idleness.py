@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 
-from kafkabus._async.compat import uninterrupted
+from kafkabus._async.compat import run_uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.entities.catalog import DESCRIPTION_AGE
 from kafkabus._core.entity import Entity
@@ -82,13 +82,13 @@ class Idleness:
             await self._retire(entity, None)
         # Looked at once more, after all clients were refused for so long.
         elif (
-            await self._refused_for(entity, description.retiring_at) >= _ms(GRACE)
+            await self._refusal_time(entity, description.retiring_at) >= _ms(GRACE)
             and await self._is_idle(entity)
             and await self._is_current(entity)
         ):
             LOGGER.warning("deleted entity=%s: it was not used for %s", entity.path, _limit(entity))
             # The service stops tending this entity, and cancels this task, as soon as the deletion begins.
-            await uninterrupted(self._context.lifecycle.delete(description))
+            await run_uninterrupted(self._context.maintenance.lifecycle.delete(description))
 
     async def _is_idle(self, entity: Entity) -> bool:
         """Return whether no client has used the entity for as long as its description says."""
@@ -104,7 +104,7 @@ class Idleness:
         used_at = await self._used_at(entity, states, ends, now)
         return limit < FOREVER and not (locked or scheduled) and now - used_at >= _ms(limit)
 
-    async def _refused_for(self, entity: Entity, since: datetime) -> int:
+    async def _refusal_time(self, entity: Entity, since: datetime) -> int:
         """Return for how many milliseconds all clients are seen to be refused since a time; 0 if that is new here."""
         key = refused_key(entity.namespace, entity.path)
         if self._refused is None or self._refused[0] != since:
@@ -112,7 +112,7 @@ class Idleness:
         now, _ = await self._ask(entity)
         if now is None:
             return 0
-        refused_for = now - await self._context.ledger_client.unchanged_since(
+        refused_for = now - await self._context.ledger_client.find_last_change(
             key, since.isoformat(), now, GRACE + REMEMBERED
         )
         # The brokers' clock may be set during this wait.
@@ -120,7 +120,7 @@ class Idleness:
 
     async def _retire(self, entity: Entity, retiring_at: datetime | None) -> None:
         descriptions = self._context.descriptions
-        async with descriptions.changing(entity.path.name) as lock:
+        async with descriptions.lock_for_change(entity.path.name) as lock:
             known = await descriptions.get(entity.path.name)
             if known is not None and _is_described_so(entity, known):
                 await lock.check()
@@ -136,7 +136,7 @@ class Idleness:
         claims = [Claim.poll(ledger) for ledger in entity.ledgers]
         await self._context.ledger_client.execute(*claims)
         locked = any(claim.granted.due_in is not None for claim in claims)
-        return await self._context.clock_skew.now_ms(entity, 0), locked
+        return await self._context.stores.clock_skew.now_ms(entity, 0), locked
 
     async def _used_at(
         self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int], now: int
@@ -151,9 +151,9 @@ class Idleness:
         ]
         sent = [] if isinstance(description, SubscriptionDescription) else sorted(ends.items())
         receiving = [description, *await context.catalog.subscriptions_of(description)]
-        used = [await self._receivers_of(entity.namespace, one) for one in receiving]
+        used = [await self._receivers_of(entity.namespace, receiver) for receiver in receiving]
         seen = repr((entity.generation, sent, known, used))
-        return await context.ledger_client.unchanged_since(
+        return await context.ledger_client.find_last_change(
             idle_key(entity.namespace, entity.path),
             hashlib.blake2b(seen.encode(), digest_size=16).hexdigest(),
             now,
@@ -170,8 +170,8 @@ class Idleness:
             path.transfer_dead_letter: True,
         }
         heard = [
-            await self._context.ledger_client.last_heartbeat(receivers_key(namespace, one))
-            for one, counts in receiving.items()
+            await self._context.ledger_client.last_heartbeat(receivers_key(namespace, source))
+            for source, counts in receiving.items()
             if counts
         ]
         return heard, description.model_copy(update={"retiring_at": None}).model_dump_json()
@@ -179,7 +179,7 @@ class Idleness:
 
 def _is_described_so(entity: Entity, known: EntityDescription) -> bool:
     """Return whether an entity was made of this description."""
-    return entity.described_as(known).description == entity.description
+    return entity.with_description(known).description == entity.description
 
 
 def _limit(entity: Entity) -> timedelta:

@@ -47,7 +47,7 @@ class LogWatch:
         self.pause = SOONEST
         self.answered = False
 
-    async def moved(self, maintainers: Iterable[EntityMaintainer]) -> list[EntityMaintainer]:
+    async def find_moved(self, maintainers: Iterable[EntityMaintainer]) -> list[EntityMaintainer]:
         """Return those whose entity's logs end elsewhere than when they last looked, or, now and then, have open transactions.
 
         Args:
@@ -59,9 +59,9 @@ class LogWatch:
         began = time.monotonic()
         lively: list[EntityMaintainer] = []
         calm: list[EntityMaintainer] = []
-        for one in maintainers:
-            if one.entity and one.ends:
-                (calm if one.is_calm(began) else lively).append(one)
+        for maintainer in maintainers:
+            if maintainer.entity and maintainer.ends:
+                (calm if maintainer.is_calm(began) else lively).append(maintainer)
         calm = self._next_of(calm, began)
         # As they are now: one that looks meanwhile is looked at once too often, and no end is missed.
         seen, seen_calm = _ends_seen(lively), _ends_seen(calm)
@@ -76,7 +76,8 @@ class LogWatch:
         if began >= self._stuck_at:
             self._stuck_at = began + STUCK_EVERY
             moved += _elsewhere(
-                [(one, topic, ends.get(topic, {})) for one, topic, _ in seen], await self._ask(seen, stored=True)
+                [(maintainer, topic, ends.get(topic, {})) for maintainer, topic, _ in seen],
+                await self._ask(seen, stored=True),
             )
         return moved
 
@@ -96,9 +97,9 @@ class LogWatch:
 
 
 def _ends_seen(maintainers: Iterable[EntityMaintainer]) -> list[_Seen]:
-    return [(one, one.entity.topic, one.ends) for one in maintainers if one.entity]
+    return [(maintainer, maintainer.entity.topic, maintainer.ends) for maintainer in maintainers if maintainer.entity]
 
 
 def _elsewhere(seen: Iterable[_Seen], ends: Mapping[str, Mapping[int, int]]) -> list[EntityMaintainer]:
     """Return the maintainers of entities with a log that ends elsewhere than it was seen to end."""
-    return [one for one, topic, own in seen if ends.get(topic, {}).items() - own.items()]
+    return [maintainer for maintainer, topic, own in seen if ends.get(topic, {}).items() - own.items()]

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, is_expired, without
+from kafkabus._core.record import Record, exclude_records, is_expired
 from kafkabus._ledger.operations import Claim, Look, Peek, Purge, Seen, Seize, new_lease
 from kafkabus._ledger.ranges import Range
 from kafkabus.upkeep.deadline import RETRY_AFTER, Deadline
@@ -66,7 +66,7 @@ class MessageExpiry:
         }
         if not with_ttl and entity.life_ms is None:
             return
-        times = {partition: await self._context.clock_skew.now_ms(entity, partition) for partition in claims}
+        times = {partition: await self._context.stores.clock_skew.now_ms(entity, partition) for partition in claims}
         known = {partition: now for partition, now in times.items() if now is not None}
         if len(known) < len(times):
             self._deadline.advance_within(RETRY_AFTER)
@@ -115,7 +115,7 @@ class MessageExpiry:
             expired = [record for record in records if is_expired(record, entity.life_ms, now)]
             if expired:
                 await self._seize(entity, partition, runs_of(expired), expired)
-            expiries.add(first, last, without(records, expired), entity.life_ms)
+            expiries.add(first, last, exclude_records(records, expired), entity.life_ms)
         if expiries.next_at is not None:
             self._continue_in(expiries.next_at - now)
 
@@ -131,7 +131,7 @@ class MessageExpiry:
         first = peek.found[0].first if peek.found else peek.cursor
         start = (await context.topics.starts(entity.topic, [partition]))[partition]
         expiries = Expiries(max(first, start))
-        for offset in await context.archive.of(entity, partition) if first < start else ():
+        for offset in await context.stores.archive.find_archived(entity, partition) if first < start else ():
             expiries.add(offset, offset, await self._read(entity, partition, offset, offset), entity.life_ms)
         return expiries
 
@@ -154,7 +154,7 @@ class MessageExpiry:
         read = None if seen is None else Seen(*seen, ())
         seize = Seize(entity.ledgers[partition], new_lease(), ranges, LOCK_MS, read, entity.rules_version)
         await self._context.ledger_client.execute(seize)
-        reader = await self._context.readers.of(entity)
+        reader = await self._context.receiving.readers.reader_of(entity)
         for first, last, count, deferred in seize.again:
             delivery = entity.delivery(partition, seize.lease, seize.expiry, count, deferred=deferred)
             if records is None:
@@ -164,4 +164,4 @@ class MessageExpiry:
             await self._context.dispositions.expire(entity, delivery, seized)
 
     async def _read(self, entity: Entity, partition: int, first: int, last: int) -> list[Record]:
-        return await self._context.archive.read(entity, partition, first, last)
+        return await self._context.stores.archive.read(entity, partition, first, last)

@@ -170,11 +170,11 @@ class UpkeepMetrics(Collector):
         self._upkeep.observer = None
         uninstrument()
 
-    def tending(self, late: float) -> None:
+    def on_tending(self, late: float) -> None:
         """Note that an entity is tended, so many seconds late."""
         self._late.observe(late)
 
-    def failed(self) -> None:
+    def on_failure(self) -> None:
         """Note that something failed."""
         self._failures.inc()
 
@@ -212,7 +212,7 @@ class UpkeepMetrics(Collector):
         self._reader = self._reader or FiguresReader(context)
         try:
             tended = await self._reader.read(self._upkeep.maintainers)
-            self._entities = await asyncio.to_thread(self._labelled, tended)
+            self._entities = await asyncio.to_thread(self._label_figures, tended)
         except ServiceBusError as error:
             self._entities = None
             LOGGER.warning("metrics_incomplete namespace=%s error=%s", context.settings.namespace, error)
@@ -222,9 +222,9 @@ class UpkeepMetrics(Collector):
         self._read_at = time.monotonic()
         self._read_for = self._read_at - began
 
-    def _labelled(self, tended: Sequence[TendedEntity]) -> dict[SubQueue, dict[str, EntityFigures]]:
+    def _label_figures(self, tended: Sequence[TendedEntity]) -> dict[SubQueue, dict[str, EntityFigures]]:
         """Return the figures by sub-queue and label."""
-        entities = chosen(tended, most=self._most_entities, pattern=self._pattern)
+        entities = choose_figures(tended, most=self._most_entities, pattern=self._pattern)
         self._growth.count(tended, entities)
         return entities
 
@@ -262,7 +262,7 @@ class UpkeepMetrics(Collector):
         )
         for metric in _ENTITY_METRICS:
             yield _family(metric, namespace, {} if entities is None else entities[metric.sub_queue])
-        yield _refused(namespace, {} if entities is None else entities)
+        yield _refused_metric(namespace, {} if entities is None else entities)
 
 
 class Growth:
@@ -279,7 +279,7 @@ class Growth:
             tended: All entities.
             labels: Their figures by sub-queue and label; the sum gets its counters.
         """
-        for name, sub_queue, figures in ((one.name, one.sub_queue, one.figures) for one in tended):
+        for name, sub_queue, figures in ((entity.name, entity.sub_queue, entity.figures) for entity in tended):
             for counter in COUNTERS:
                 value = getattr(figures, counter)
                 if value is None:
@@ -294,7 +294,7 @@ class Growth:
                 setattr(labels[sub_queue][OTHERS], counter, grown)
 
 
-def chosen(
+def choose_figures(
     tended: Sequence[TendedEntity], *, most: int, pattern: re.Pattern[str] | None
 ) -> dict[SubQueue, dict[str, EntityFigures]]:
     """Return the figures of entities by sub-queue and label; entities without metrics of their own have one label together.
@@ -304,19 +304,21 @@ def chosen(
         most: How many entities have metrics of their own, the first ones by name.
         pattern: A regular expression that the names of those match as a whole; None: all.
     """
-    names = sorted({one.name for one in tended if pattern is None or pattern.fullmatch(one.name)}, key=str.lower)
+    names = sorted(
+        {entity.name for entity in tended if pattern is None or pattern.fullmatch(entity.name)}, key=str.lower
+    )
     own = set(names[:most])
     found: dict[SubQueue, dict[str, EntityFigures]] = {sub_queue: {} for sub_queue in SubQueue}
-    for one in tended:
-        labels = found[one.sub_queue]
-        if one.name in own:
-            labels[one.name] = one.figures
+    for entity in tended:
+        labels = found[entity.sub_queue]
+        if entity.name in own:
+            labels[entity.name] = entity.figures
         else:
-            labels.setdefault(OTHERS, EntityFigures()).add(one.figures)
+            labels.setdefault(OTHERS, EntityFigures()).add(entity.figures)
     return found
 
 
-def _refused(namespace: str, entities: dict[SubQueue, dict[str, EntityFigures]]) -> Metric:
+def _refused_metric(namespace: str, entities: dict[SubQueue, dict[str, EntityFigures]]) -> Metric:
     """Return the metric of copies that their destinations do not accept."""
     family = GaugeMetricFamily(
         "kafkabus_refused_copy_bytes",

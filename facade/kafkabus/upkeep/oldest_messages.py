@@ -55,7 +55,7 @@ class OldestMessages:
         self._known: dict[tuple[str, int], _Oldest] = {}
 
     @contextmanager
-    def noting(self) -> Generator[Note, None, None]:
+    def note_anew(self) -> Generator[Note, None, None]:
         """Forget all entities but those that are noted in a block.
 
         Yields:
@@ -77,25 +77,29 @@ class OldestMessages:
     def age_of(self, entity: Entity) -> float:
         """Return the age of an entity's oldest message, in seconds; 0 if there is none, or none was read yet."""
         known = (self._known.get((entity.path.key, partition)) for partition in range(entity.partitions))
-        times = [one.stored_at for one in known if one is not None and one.stored_at is not None]
+        times = [message.stored_at for message in known if message is not None and message.stored_at is not None]
         return max(0.0, time.time() - min(times)) if times else 0.0
 
     async def read(self) -> None:
         """Read messages that were not read yet, those first of which no earlier one is known."""
-        unread = [(place, one) for place, one in self._known.items() if not one.is_read and one.last >= one.offset]
-        unread.sort(key=lambda one: one[1].stored_at or 0.0)
+        unread = [
+            (place, message)
+            for place, message in self._known.items()
+            if not message.is_read and message.last >= message.offset
+        ]
+        unread.sort(key=lambda entry: entry[1].stored_at or 0.0)
         until = time.monotonic() + READ_FOR
-        for (_, partition), one in unread[:READ_AT_ONCE]:
+        for (_, partition), message in unread[:READ_AT_ONCE]:
             left = until - time.monotonic()
             if left <= 0:
                 return
             try:
-                records = await self._reader.read(one.topic, partition, one.offset, one.last, left)
+                records = await self._reader.read(message.topic, partition, message.offset, message.last, left)
             except ServiceBusError:
                 # The next time tries again; upkeep itself tells of what it cannot read.
                 continue
-            one.is_read = True
-            one.stored_at = records[0].timestamp()[1] / 1000 if records else None
+            message.is_read = True
+            message.stored_at = records[0].timestamp()[1] / 1000 if records else None
 
 
 def _first_of(maintainer: EntityMaintainer, partition: int, figures: LedgerFigures) -> int | None:

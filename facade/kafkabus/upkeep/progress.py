@@ -25,7 +25,7 @@ class Progress:
         self._under_way: dict[str, tuple[float, asyncio.Task[Any] | None]] = {}
 
     @contextmanager
-    def doing(self, what: str) -> Generator[None]:
+    def note_work(self, what: str) -> Generator[None]:
         """Note that the current task does some work in the block.
 
         Args:

@@ -62,7 +62,7 @@ class Sizes:
             self._offsets.append(upto)
             self._totals.append(total)
 
-    def since(self, offset: int) -> float:
+    def bytes_since(self, offset: int) -> float:
         """Return the bytes from an offset to ``upto``; of records that are kept together, their share."""
         place = bisect.bisect_right(self._offsets, offset)
         if place == len(self._offsets):
@@ -168,11 +168,11 @@ class Quota:
         if sizes is None or not sizes.start <= first <= sizes.upto <= end:
             sizes = self._sizes[partition] = Sizes(first)
         sizes.forget(first)
-        while sizes.upto < end and sizes.since(state.cursor) < limit and time.monotonic() < until:
+        while sizes.upto < end and sizes.bytes_since(state.cursor) < limit and time.monotonic() < until:
             upto = min(end, sizes.upto + READ_AT_ONCE)
             sizes.add(upto, await self._read(entity, partition, sizes.upto, upto - 1))
-        mean = sizes.since(first) / max(1, sizes.upto - first)
-        return sizes.since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + held)
+        mean = sizes.bytes_since(first) / max(1, sizes.upto - first)
+        return sizes.bytes_since(state.cursor) + mean * (max(0, end - max(sizes.upto, state.cursor)) + held)
 
     async def _mean(self, entity: Entity, partition: int, end: int, count: int) -> float:
         """Return the mean size of a few evenly spread messages; the last one known if there are about as many as then."""

@@ -39,7 +39,7 @@ class RecordArchiver:
         """Forget what is kept apart: the entity is another one."""
         self._kept, self._too_large = {}, set()
 
-    def kept(self, partition: int) -> Set[int]:
+    def kept_offsets(self, partition: int) -> Set[int]:
         """Return the offsets of a partition whose records are known to be kept apart."""
         return self._kept.get(partition, frozenset())
 
@@ -50,11 +50,11 @@ class RecordArchiver:
             entity: The entity.
             snapshots: The last checkpoints, by partition.
         """
-        archive = self._context.archive
+        archive = self._context.stores.archive
         try:
             for partition, snapshot in snapshots.items():
                 if self._kept.get(partition, True):
-                    kept = set(await archive.of(entity, partition))
+                    kept = set(await archive.find_archived(entity, partition))
                     # Set even if the drop fails: these records are all stored.
                     self._kept[partition] = kept
                     settled = set(offsets_of(minus(merge_offsets(kept), snapshot.unsettled)))
@@ -71,10 +71,10 @@ class RecordArchiver:
             snapshots: The last checkpoints, by partition.
             moment: Records stored before it may be deleted, ms since 1970.
         """
-        context, archive = self._context, self._context.archive
+        context, archive = self._context, self._context.stores.archive
         pinned: dict[int, list[int]] = {}
         for partition, snapshot in snapshots.items():
-            if waiting := self._pinned(partition, snapshot):
+            if waiting := self._pinning_offsets(partition, snapshot):
                 pinned[partition] = waiting
         try:
             old = await context.topics.offsets_at(entity.topic, list(pinned), moment)
@@ -84,13 +84,13 @@ class RecordArchiver:
                     records = await archive.read_as_stored(entity, partition, first, last)
                     too_large = await archive.keep(entity, partition, records)
                     self._too_large |= {(partition, offset) for offset in too_large}
-                self._kept[partition] = set(await archive.of(entity, partition))
+                self._kept[partition] = set(await archive.find_archived(entity, partition))
         except ServiceBusError as error:
             LOGGER.warning("archive entity=%s error=%s", entity.path, error)
 
-    def _pinned(self, partition: int, snapshot: Snapshot) -> list[int]:
+    def _pinning_offsets(self, partition: int, snapshot: Snapshot) -> list[int]:
         """Return the offsets of a partition that keep many records from being deleted; [] if they are not worth a copy."""
-        kept, aside = self.kept(partition), snapshot.aside
+        kept, aside = self.kept_offsets(partition), snapshot.aside
         upto = snapshot.watermark_without({*aside, *kept})
         waiting = [offset for offset in aside if offset < upto and offset not in kept]
         # Behind a record that cannot be kept apart, nothing is gained.

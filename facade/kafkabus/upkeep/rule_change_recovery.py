@@ -57,8 +57,8 @@ class RuleChangeRecovery:
 
     async def _complete(self, entity: Entity, change: int) -> None:
         context, name = self._context, entity.path.name
-        async with context.descriptions.changing(name) as lock:
+        async with context.descriptions.lock_for_change(name) as lock:
             known = await context.descriptions.get(name)
             if isinstance(known, SubscriptionDescription) and known.rules_version == change:
                 LOGGER.warning("rules_settled entity=%s: a change of its rules was cut off", entity.path)
-                await context.rule_changes.settle(lock, known)
+                await context.maintenance.rule_changes.settle(lock, known)

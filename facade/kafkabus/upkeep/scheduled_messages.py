@@ -35,7 +35,7 @@ class ScheduledMessages:
         """Forget all records: the entity is another one."""
         self._searched = {}
 
-    def searched_upto(self, partition: int) -> int:
+    def search_end(self, partition: int) -> int:
         """Return the offset up to which a partition was searched for scheduled messages."""
         return self._searched.get(partition, (0, 0))[0]
 
@@ -57,7 +57,7 @@ class ScheduledMessages:
         until = time.monotonic() + SCAN_FOR
         while at < end and time.monotonic() < until:
             upto = min(end, at + SEARCHED_AT_ONCE)
-            records = await self._context.archive.read(entity, partition, at, upto - 1)
+            records = await self._context.stores.archive.read(entity, partition, at, upto - 1)
             await self._context.dispositions.put_off(entity, partition, records)
             at = upto
         self._searched[partition] = (at, state.version)
@@ -65,5 +65,5 @@ class ScheduledMessages:
             self._deadline.advance_within(0)
         if state.scheduled:
             # Messages that are activated may have expired.
-            await self._context.clock_skew.now_ms(entity, partition)
+            await self._context.stores.clock_skew.now_ms(entity, partition)
             await self._context.dispositions.activate(entity, partition)

@@ -10,9 +10,10 @@ import time
 import zlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence, Set
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from kafkabus._async.compat import uninterrupted
+from kafkabus._async.compat import run_uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.redis.upkeep_events import LOOK_EVERYWHERE, UpkeepEvents
 from kafkabus._async.stores.entity_descriptions import Edition
@@ -66,13 +67,32 @@ AT_ONCE = 16
 class UpkeepObserver(Protocol):
     """Gets reports of an instance's work."""
 
-    def tending(self, late: float) -> None:
+    def on_tending(self, late: float) -> None:
         """Note that an entity is tended, so many seconds after the time for which it was asked for."""
         ...
 
-    def failed(self) -> None:
+    def on_failure(self) -> None:
         """Note that something failed; it is tried again."""
         ...
+
+
+@dataclass(slots=True)
+class _Described:
+    """The descriptions of the namespace's entities, as the instance last looked them up.
+
+    Attributes:
+        by_name: The descriptions, by name in lower case.
+        deleting: The names of those entities that are being deleted.
+        edition: The edition of the descriptions; None before the first look.
+        looked_at: When the instance last looked, on the monotonic clock.
+        look_again_at: When it is to look again.
+    """
+
+    by_name: dict[str, EntityDescription] = field(default_factory=dict[str, EntityDescription])
+    deleting: set[str] = field(default_factory=set[str])
+    edition: Edition | None = None
+    looked_at: float = -math.inf
+    look_again_at: float = 0.0
 
 
 class Upkeep:
@@ -101,16 +121,12 @@ class Upkeep:
         self._maintainers: dict[str, EntityMaintainer] = {}
         self._tending: dict[str, asyncio.Task[bool]] = {}
         self._forwarding: dict[str, asyncio.Task[None]] = {}
-        self._descriptions: dict[str, EntityDescription] = {}
-        self._deleting: set[str] = set()
-        self._described: Edition | None = None
-        self._described_at = -math.inf
+        self._described = _Described()
         self._new: dict[EntityPath, EntityDescription] = {}
         self._have_new = asyncio.Event()
         self._retake: set[str] = set()
         self._told: set[str] = set()
         self._share_anew = self._is_heard_of = False
-        self._look_again_at = 0.0
         self._looked_for: dict[str, float] = {}
         self._room = asyncio.Semaphore(AT_ONCE)
         self._progress = Progress()
@@ -163,7 +179,7 @@ class Upkeep:
 
     def _note_failure(self) -> None:
         if self.observer is not None:
-            self.observer.failed()
+            self.observer.on_failure()
 
     async def _depart(self, context: ClientContext) -> None:
         if self._is_heard_of:
@@ -176,7 +192,7 @@ class Upkeep:
         """Do some work again and again, also if it fails; ``what`` names it if it should not take long."""
         while True:
             try:
-                with nullcontext() if what is None else self._progress.doing(what):
+                with nullcontext() if what is None else self._progress.note_work(what):
                     await work()
             except (NamespaceFormatError, UnsuitableRedisError):
                 raise
@@ -194,19 +210,19 @@ class Upkeep:
 
     async def _share_out(self, context: ClientContext) -> None:
         """Begin to tend this instance's entities, and leave those of other instances."""
-        if not context.topics.reached:
+        if not context.topics.has_contact:
             # An instance that never reached Kafka takes no entity from other instances.
-            with self.health.doing("kafka"):
+            with self.health.observe_part("kafka"):
                 await context.connections.reach_kafka()
         context.connections.open_transfer_producer()
-        if self._described is None:
+        if self._described.edition is None:
             # Nor does an instance that must not touch this namespace, because it is of an earlier version.
-            with self.health.doing("kafka"):
+            with self.health.observe_part("kafka"):
                 await context.descriptions.catch_up()
         self._is_heard_of = True
         # First, as an instance that is heard of without a report is one of an earlier version.
         await context.registry.report()
-        with self.health.doing("redis"):
+        with self.health.observe_part("redis"):
             members = await context.ledger_client.heartbeat(
                 upkeep_key(self._settings.namespace), context.client_id, HEARTBEAT_LIFETIME
             )
@@ -216,12 +232,12 @@ class Upkeep:
             self._told.clear()
         self.members = sorted(members)
         try:
-            if time.monotonic() >= self._look_again_at:
-                self._look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
-                with self.health.doing("descriptions"):
+            if time.monotonic() >= self._described.look_again_at:
+                self._described.look_again_at = time.monotonic() + LOOK_FOR_ENTITIES
+                with self.health.observe_part("descriptions"):
                     news |= await self._look_for_entities(context)
             if self._share_anew or news:
-                await self._take_entities(context, set(self._descriptions) | news if self._share_anew else news)
+                await self._take_entities(context, set(self._described.by_name) | news if self._share_anew else news)
                 await self._finish_deletions(context)
             self._share_anew = False
         except BaseException:
@@ -231,20 +247,20 @@ class Upkeep:
 
     async def _look_for_entities(self, context: ClientContext) -> set[str]:
         """Look up the descriptions that were changed; return the names, in lower case, of the entities."""
-        with self.health.doing("kafka"):
+        with self.health.observe_part("kafka"):
             await context.descriptions.catch_up()
-        before, edition = self._described, await context.descriptions.edition()
+        before, edition = self._described.edition, await context.descriptions.edition()
         now = time.monotonic()
         if edition == before:
-            self._described_at = now
+            self._described.looked_at = now
             return set()
         if before is None or before.life != edition.life:
             # Redis was emptied, or this is the first look.
             self._wake_all()
             before = None
-        if before is None or before.upto > edition.upto or now - self._described_at >= LOOK_AT_ALL_AFTER:
-            described = {one.name.lower(): one for one in await context.descriptions.all()}
-            known = self._descriptions
+        if before is None or before.upto > edition.upto or now - self._described.looked_at >= LOOK_AT_ALL_AFTER:
+            described = {description.name.lower(): description for description in await context.descriptions.all()}
+            known = self._described.by_name
             changes: dict[str, EntityDescription | None] = {
                 name: described.get(name)
                 for name in known.keys() | described.keys()
@@ -252,22 +268,22 @@ class Upkeep:
             }
         else:
             changes = await context.descriptions.changes(before.upto, edition.upto)
-        for name, one in changes.items():
-            self._note_description(name, one)
-        self._described, self._described_at = edition, now
+        for name, description in changes.items():
+            self._note_description(name, description)
+        self._described.edition, self._described.looked_at = edition, now
         return set(changes)
 
     def _note_description(self, name: str, description: EntityDescription | None) -> None:
         """Note how an entity is described now, and have it tended; None: it was deleted."""
-        self._deleting.discard(name)
+        self._described.deleting.discard(name)
         # Its dead-letter queues may be new ones.
         self._told.difference_update(path.key for path in EntityPath(name).all)
         if description is None:
-            self._descriptions.pop(name, None)
+            self._described.by_name.pop(name, None)
             return
-        self._descriptions[name] = description
+        self._described.by_name[name] = description
         if description.status is EntityStatus.DELETING:
-            self._deleting.add(name)
+            self._described.deleting.add(name)
         # A topic's subscriptions take its settings, and a topic keeps what its subscriptions have not settled.
         relatives = [description.topic_entity] if isinstance(description, SubscriptionDescription) else []
         for path in (*EntityPath(description.name).all, *map(EntityPath, relatives)):
@@ -275,10 +291,10 @@ class Upkeep:
 
     async def _finish_deletions(self, context: ClientContext) -> None:
         """Delete entities whose deletion an instance did not finish, and subscriptions, which would be in their topic's way."""
-        for description in [self._descriptions[name] for name in self._deleting]:
+        for description in [self._described.by_name[name] for name in self._described.deleting]:
             ours = description.retiring_at is not None or isinstance(description, SubscriptionDescription)
             if ours and is_home(EntityPath(description.name).key, context.client_id, self.members):
-                await context.lifecycle.delete(description)
+                await context.maintenance.lifecycle.delete(description)
 
     async def _take_entities(self, context: ClientContext, names: Iterable[str]) -> None:
         """Begin to tend those of several entities whose home this instance is, and leave the others.
@@ -289,7 +305,7 @@ class Upkeep:
         """
         new: dict[EntityPath, EntityDescription] = {}
         for name in names:
-            description = self._descriptions.get(name)
+            description = self._described.by_name.get(name)
             mine: dict[str, EntityPath] = {}
             if description is not None and description.status is not EntityStatus.DELETING:
                 paths = _paths_of(description)
@@ -333,17 +349,20 @@ class Upkeep:
     async def _look_first(self, context: ClientContext) -> None:
         """Look at new entities together, and tend those that may need it."""
         await self._have_new.wait()
-        some = dict(itertools.islice(self._new.items(), AT_FIRST_LOOK))
-        for path in some:
+        looked_at = dict(itertools.islice(self._new.items(), AT_FIRST_LOOK))
+        for path in looked_at:
             del self._new[path]
         if not self._new:
             self._have_new.clear()
         quiet: dict[str, Quiet] = {}
         try:
-            with self._progress.doing("looking at new entities"):
-                quiet = {one.entity.path.key: one for one in await FirstLook(context).quiet(some)}
+            with self._progress.note_work("looking at new entities"):
+                quiet = {
+                    quiet_entity.entity.path.key: quiet_entity
+                    for quiet_entity in await FirstLook(context).quiet(looked_at)
+                }
         finally:
-            for key in (path.key for path in some):
+            for key in (path.key for path in looked_at):
                 maintainer = self._maintainers.get(key)
                 if maintainer is not None and key in quiet and maintainer.entity is None and key not in self._tending:
                     maintainer.begin_quiet(quiet[key])
@@ -355,15 +374,19 @@ class Upkeep:
         if path.is_dead_letter or time.monotonic() < self._looked_for.get(path.key, 0.0):
             return
         self._looked_for[path.key] = time.monotonic() + LOOK_FOR_DEAD_LETTERS
-        for one in _paths_of(self._descriptions[path.name.lower()])[1:]:
-            if one.key in self._maintainers or one.key in self._told or not await context.catalog.exists(one):
+        for dead_letters in _paths_of(self._described.by_name[path.name.lower()])[1:]:
+            if (
+                dead_letters.key in self._maintainers
+                or dead_letters.key in self._told
+                or not await context.catalog.exists(dead_letters)
+            ):
                 continue
-            if not is_home(one.key, context.client_id, self.members):
+            if not is_home(dead_letters.key, context.client_id, self.members):
                 # Its instance does not look for it.
-                self._told.add(one.key)
-                await context.ledger_client.ask_upkeep(self._settings.namespace, one, 0.0)
-            elif one.key not in self._maintainers:
-                self._take(context, one)
+                self._told.add(dead_letters.key)
+                await context.ledger_client.ask_upkeep(self._settings.namespace, dead_letters, 0.0)
+            elif dead_letters.key not in self._maintainers:
+                self._take(context, dead_letters)
 
     # When to tend it.
 
@@ -394,25 +417,30 @@ class Upkeep:
             key: The key of its path.
             name: The name of its queue or subscription in lower case.
         """
-        if key in self._maintainers or name not in self._descriptions or self.context is None:
+        if key in self._maintainers or name not in self._described.by_name or self.context is None:
             return
         if is_home(key, self.context.client_id, self.members):
             self._retake.add(name)
 
     async def _watch(self, watch: LogWatch) -> None:
-        for maintainer in await watch.moved(self.maintainers):
+        for maintainer in await watch.find_moved(self.maintainers):
             self._wake(maintainer.path.key)
         if watch.answered:
-            self.health.succeeded("kafka")
+            self.health.on_success("kafka")
 
     async def _sweep(self, context: ClientContext) -> None:
         """Tend entities with ledgers that were changed and not written down, or that Redis lost."""
-        ledgers = [(one, ledger) for one in self.maintainers if one.entity for ledger in one.entity.ledgers]
+        ledgers = [
+            (maintainer, ledger)
+            for maintainer in self.maintainers
+            if maintainer.entity
+            for ledger in maintainer.entity.ledgers
+        ]
         for first in range(0, len(ledgers), SWEPT_AT_ONCE):
-            some = ledgers[first : first + SWEPT_AT_ONCE]
-            written = [maintainer.last_change(ledger) for maintainer, ledger in some]
-            for place in await context.ledger_client.not_as_written([ledger for _, ledger in some], written):
-                self._wake(some[place][0].path.key)
+            swept = ledgers[first : first + SWEPT_AT_ONCE]
+            written = [maintainer.last_change(ledger) for maintainer, ledger in swept]
+            for place in await context.ledger_client.not_as_written([ledger for _, ledger in swept], written):
+                self._wake(swept[place][0].path.key)
         if len(self.members) > 1:
             # Another instance may not have got to tell of a dead-letter queue.
             for name in await context.topics.names():
@@ -436,7 +464,7 @@ class Upkeep:
             self._room.release()
             return
         if self.observer is not None:
-            self.observer.tending(time.monotonic() - due_at)
+            self.observer.on_tending(time.monotonic() - due_at)
         self._tending[key] = tending = asyncio.create_task(self._tend(context, maintainer))
         # Not at the end of the task's work: one that is cancelled before it began does none.
         tending.add_done_callback(lambda task: self._end_tending(maintainer, found=task.cancelled() or task.result()))
@@ -445,7 +473,7 @@ class Upkeep:
         """Tend an entity once, and return whether it is there; a failure keeps no other one waiting."""
         path, found = maintainer.path, True
         try:
-            with self._progress.doing(f"tending {path}"):
+            with self._progress.note_work(f"tending {path}"):
                 found = await maintainer.maintain() is not None
                 self._forward(context, maintainer)
                 await self._look_for_dead_letters(context, path)
@@ -497,7 +525,7 @@ class Upkeep:
                     LOGGER.exception("upkeep_entity entity=%s", maintainer.path)
                 await asyncio.sleep(RETRY_AFTER)
         finally:
-            await uninterrupted(forwarder.close())
+            await run_uninterrupted(forwarder.close())
 
 
 async def _end(tasks: Iterable[asyncio.Future[Any]]) -> None:

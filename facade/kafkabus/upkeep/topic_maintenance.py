@@ -57,7 +57,7 @@ class TopicMaintenance:
         self._short_since = {partition: self._short_since.get(partition, now) for partition in short}
         for partition, since in self._short_since.items():
             if now - since >= SHORT_FOR:
-                await self._context.recovery.recover_from_truncation(entity, partition, None)
+                await self._context.maintenance.recovery.recover_from_truncation(entity, partition, None)
             self._deadline.advance_within(RETRY_AFTER)
 
     async def run(self, entity: Entity, looks: Sequence[Look | None], ends: Mapping[int, int]) -> None:
@@ -74,7 +74,7 @@ class TopicMaintenance:
         context = self._context
         if time.monotonic() >= self._share_at:
             self._share_at = time.monotonic() + SHARE_EVERY
-            await context.lifecycle.share(entity.description)
+            await context.maintenance.lifecycle.share(entity.description)
         else:
             self._deadline.advance(self._share_at)
         for partition, look in enumerate(looks):
@@ -83,7 +83,7 @@ class TopicMaintenance:
             if look.state.moving or look.is_due:
                 await context.transfers.finish(entity, partition)
             await self._scheduled.enqueue(entity, look.state, partition, ends[partition])
-            searched = self._scheduled.searched_upto(partition)
+            searched = self._scheduled.search_end(partition)
             if searched > look.state.cursor:
                 # The other records among them are no concern of the topic's own ledger.
                 seen = Seen(look.state.cursor, searched, ())

@@ -99,7 +99,7 @@ class Trimmer:
         await self._archiver.drop_settled(entity, snapshots)
         for partition, snapshot in snapshots.items():
             if snapshot.dedup_upto is None or partition in judged:
-                offset = snapshot.watermark_without(self._archiver.kept(partition))
+                offset = snapshot.watermark_without(self._archiver.kept_offsets(partition))
                 last = self._watermarks.get(partition, ())[-1:]
                 self._watermarks[partition] = (*last, _Watermark(offset, self._checkpoints.written_at))
         # These ends were asked for before the ledgers were.
@@ -135,7 +135,7 @@ class Trimmer:
         if entity.is_topic:
             safe = await self._settled_by_all(entity, safe)
         safe = {partition: offset for partition, offset in safe.items() if offset > 0}
-        now = await context.clock_skew.now_ms(entity, 0) if watermarks else None
+        now = await context.stores.clock_skew.now_ms(entity, 0) if watermarks else None
         if now is None:
             if watermarks:
                 self._deadline.advance_within(TRIM_EVERY)
@@ -205,7 +205,9 @@ class Trimmer:
         await context.descriptions.catch_up()
         for reader in await context.catalog.readers_of(entity):
             for ledger in reader.ledgers:
-                found[ledger.keys.prefix, ledger.partition] = await context.recovery.needed_from(reader, ledger)
+                found[ledger.keys.prefix, ledger.partition] = await context.maintenance.recovery.first_needed_offset(
+                    reader, ledger
+                )
         before, self._needed = self._needed, found
         if found != before:
             self._deadline.advance_within(TRIM_EVERY)

@@ -81,7 +81,7 @@ def wait_for_checkpoint(data: Path, queue: str) -> None:
     try:
         prefixes = [ledger.keys.prefix for ledger in context.catalog.entity(EntityPath(queue)).ledgers]
         deadline = time.monotonic() + PATIENCE
-        while all(one is None or one.watermark == 0 for one in context.checkpoints.read_now(prefixes).values()):
+        while all(one is None or one.watermark == 0 for one in context.stores.checkpoints.read_now(prefixes).values()):
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:

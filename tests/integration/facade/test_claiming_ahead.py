@@ -189,13 +189,13 @@ def test_a_client_that_reads_nothing_waits(
 ) -> None:
     """If other clients have the partition as their home, it asks a few times a second for messages, and no more often."""
     looks: list[float] = []
-    tend = LogReader.tend
+    tend = LogReader.maintain
 
     def count(reader: LogReader, *, idle: bool) -> None:
         looks.append(time.monotonic())
         tend(reader, idle=idle)
 
-    monkeypatch.setattr(LogReader, "tend", count)
+    monkeypatch.setattr(LogReader, "maintain", count)
     with clients[0].get_queue_receiver(queue) as receiver:
         assert receiver.receive_messages(BATCH, max_wait_time=1) == []
         assert len(looks) < 20

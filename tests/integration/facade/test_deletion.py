@@ -29,7 +29,7 @@ def client(runtime: RunningNamespace) -> Iterator[ServiceBusClient]:
 def delete(client: ServiceBusClient, queue: str, count: int, before_ms: int = NEVER) -> int:
     """Delete so many messages at the most."""
     context = client._connections()
-    return context.deletion.delete(context.catalog.entity(EntityPath(queue)), count, before_ms)
+    return context.receiving.deletion.delete(context.catalog.entity(EntityPath(queue)), count, before_ms)
 
 
 def left(client: ServiceBusClient, queue: str) -> list[str]:
@@ -91,7 +91,7 @@ def test_a_message_that_another_client_claims_meanwhile_is_not_deleted(
 ) -> None:
     """It does not count either; the later ones are deleted."""
     client.get_queue_sender(queue).send_messages([ServiceBusMessage(str(number)) for number in range(4)])
-    archive, receiver = client._connections().archive, client.get_queue_receiver(queue)
+    archive, receiver = client._connections().stores.archive, client.get_queue_receiver(queue)
     read, claimed = archive.read_as_stored, list[str]()
 
     def claim_before(*place: Any, **bounds: Any) -> object:

@@ -66,7 +66,7 @@ class Forgetful:
             (ledger,) = context.catalog.entity(EntityPath(name)).ledgers
             keep = TakeSnapshot(ledger)
             context.ledger_client.execute(keep)
-            context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
+            context.stores.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         finally:
             context.close()
 

@@ -276,7 +276,7 @@ async def test_upkeep_of_an_earlier_version_ends(untended: str, context: ClientC
     with pytest.raises(NamespaceFormatError, match=refusal):
         await asyncio.wait_for(Upkeep(parse_settings(untended)).run(asyncio.Event()), PATIENCE)
     assert context.ledger_client.last_heartbeat(upkeep_key(context.settings.namespace)) is None
-    assert context.checkpoints.read(ledger.keys.prefix) is None
+    assert context.stores.checkpoints.read(ledger.keys.prefix) is None
 
 
 @pytest.mark.parametrize("cached", [True, False], ids=["cached", "Redis empty"])

@@ -37,7 +37,7 @@ def go_back(connection: str, name: str) -> None:
     context = ClientContext(parse_settings(connection))
     try:
         with pytest.raises(ServiceBusError, match="Redis went back"):
-            context.recovery.recover_from_rollback(context.catalog.entity(EntityPath(name)), {})
+            context.maintenance.recovery.recover_from_rollback(context.catalog.entity(EntityPath(name)), {})
     finally:
         context.close()
 

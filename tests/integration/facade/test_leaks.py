@@ -172,7 +172,9 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
                 assert str(message) == body
                 receiver.complete_message(message)
                 wait_until(lambda: not alarms(), "all readers rest")
-                assert not any(one.reader.log.is_awake for one in client._connections().readers._known.values())
+                assert not any(
+                    one.reader.log.is_awake for one in client._connections().receiving.readers._known.values()
+                )
             administration.delete_queue(name)
 
 
@@ -194,7 +196,7 @@ def test_an_entity_that_was_deleted_leaves_nothing_in_kafka(untended: str, monke
 
         def left() -> list[str]:
             names = set[str]()
-            for compacted_topic in (context.checkpoints._topic, context.session_states._topic):
+            for compacted_topic in (context.stores.checkpoints._topic, context.stores.session_states._topic):
                 last = {as_bytes(record.key()) or b"": record.value() for record in compacted_topic.read()[0]}
                 names |= {
                     name for name in ("gone", "stays") for key, value in last.items() if value and name in key.decode()

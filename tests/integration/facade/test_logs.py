@@ -180,14 +180,16 @@ def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
             transactional_producer.send([(topic, record)])
             transactional_producer.commit()
         else:
-            assert context.connections.record_producer.send(topic, [record], timeout=20.0).done
+            assert context.connections.record_producer.send(topic, [record], timeout=20.0).is_done
 
     with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
         administration.create_queue(name, enable_partitioning=False)
         store()
         known_at = time.monotonic()
         administration.delete_queue(name)
-        producer = transactional_producer._begun() if transactional else context.connections.record_producer._producer
+        producer = (
+            transactional_producer._begun_producer() if transactional else context.connections.record_producer._producer
+        )
         # If it has known a topic for less than five seconds (topic.metadata.propagation.max.ms), it takes it for a new
         # one.
         while producer.list_topics(topic, 60).topics[topic].error is None or time.monotonic() < known_at + 5.5:

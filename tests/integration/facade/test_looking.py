@@ -58,7 +58,7 @@ def test_a_look_reads_few_bytes_at_a_time(
         assert max(counts) == count
         counts.clear()
         context = client._connections()
-        assert context.deletion.delete(context.catalog.entity(EntityPath(queue)), 20, NEVER) == 8
+        assert context.receiving.deletion.delete(context.catalog.entity(EntityPath(queue)), 20, NEVER) == 8
         assert max(counts) == count
         assert [str(one)[0] for one in receiver.peek_messages(20, sequence_number=1)] == ["c"]
 

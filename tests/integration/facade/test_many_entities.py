@@ -194,13 +194,13 @@ async def test_a_record_is_noticed_in_logs_that_are_calm(
         await maintainers[-1].maintain()
     assert {one.is_calm(time.monotonic()) for one in maintainers} == {is_calm}
     watch = LogWatch(context)
-    assert await watch.moved(maintainers) == []
+    assert await watch.find_moved(maintainers) == []
     await client.get_queue_sender("queue-3").send_messages(ServiceBusMessage("x"))
     noticed: list[EntityMaintainer] = []
     for _ in range(1_000):
         # As if nothing else had to be done.
         watch._looked_at = -1e9
-        noticed = await watch.moved(maintainers)
+        noticed = await watch.find_moved(maintainers)
         if noticed:
             break
     assert [one.path.name for one in noticed] == ["queue-3"]

@@ -101,6 +101,6 @@ def test_of_several_threads_that_would_ask_for_topics_one_asks(runtime: RunningN
     """The others find nothing left to ask for."""
     context = ClientContext(parse_settings(runtime.connection_string))
     try:
-        context.recovery._ask_for_topics(time.monotonic())
+        context.maintenance.recovery._ask_for_topics(time.monotonic())
     finally:
         context.close()

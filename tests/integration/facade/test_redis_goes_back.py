@@ -138,7 +138,7 @@ def test_what_is_settled_afterwards_is_written_down(
             for _ in range(100):
                 context.ledger_client.execute(TakeSnapshot(ledger))
             context.ledger_client.execute(keep)
-            context.checkpoints.write({ledger.keys.prefix: keep.snapshot})
+            context.stores.checkpoints.write({ledger.keys.prefix: keep.snapshot})
         past.come_back()
         receiver.complete_messages(messages[:2])
         for _ in range(2):

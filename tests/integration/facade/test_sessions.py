@@ -177,7 +177,7 @@ def test_a_state_that_was_not_stored_is_stored_by_who_reads_it(
 def states_of(context: ClientContext, entity: Entity) -> list[StoredState]:
     """Return the states of a plain queue's sessions, as they are stored."""
     (ledger,) = entity.ledgers
-    return context.session_states.read({ledger: entity})[ledger]
+    return context.stores.session_states.read({ledger: entity})[ledger]
 
 
 def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, context: ClientContext) -> None:
@@ -193,7 +193,7 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, co
                 (before,) = (one for one in states_of(context, entity) if one.session == name)
                 receiver.session.set_state(last)
                 late = SessionState(name, before.version, before.updated, before.value, False)
-                context.session_states.store(entity, entity.ledgers[0], late)
+                context.stores.session_states.store(entity, entity.ledgers[0], late)
                 found = [one for one in states_of(context, entity) if one.session == name]
                 assert len(found) == (expected is not None)
                 assert receiver.session.get_state() == expected

@@ -124,7 +124,7 @@ def standing(context: ClientContext, subscription: str) -> list[tuple[Snapshot, 
     entities = context.catalog.entity(EntityPath(TOPIC)), entity_of(context, subscription)
     keeps = [TakeSnapshot(entity.ledgers[0]) for entity in entities]
     context.ledger_client.execute(*keeps)
-    return [(keep.snapshot, context.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
+    return [(keep.snapshot, context.stores.checkpoints.read(keep.ledger.keys.prefix)) for keep in keeps]
 
 
 def description_of(context: ClientContext, subscription: str) -> SubscriptionDescription:
@@ -285,7 +285,7 @@ def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
     context.descriptions.put(disabled)
     upkeep.tend("one")
     assert description_of(context, "one").topic_status is EntityStatus.RECEIVE_DISABLED
-    context.lifecycle.share(topic)
+    context.maintenance.lifecycle.share(topic)
     assert description_of(context, "one").topic_status is EntityStatus.RECEIVE_DISABLED
 
 
@@ -623,7 +623,7 @@ async def test_a_subscription_that_is_deleted_while_its_reader_asks_for_its_rule
             )
 
             async def delete_it() -> list[object]:
-                await until(lambda: path.key in context.readers._known)
+                await until(lambda: path.key in context.receiving.readers._known)
                 await asyncio.to_thread(administration.create_rule, "t", "s", "another")
                 await client.get_topic_sender("t").send_messages(ServiceBusMessage("x"))
                 await reached.wait()

@@ -166,7 +166,7 @@ def kept_apart(untended: str, queue: str) -> set[int]:
     async def look() -> set[int]:
         context = ClientContext(parse_settings(untended))
         try:
-            return set(await context.archive.of(await context.catalog.entity(EntityPath(queue)), 0))
+            return set(await context.stores.archive.find_archived(await context.catalog.entity(EntityPath(queue)), 0))
         finally:
             await context.close()
 

@@ -146,7 +146,7 @@ async def test_messages_that_are_stored_are_accepted_whatever_becomes_of_their_n
     async def send_but_one(sender: ServiceBusSender, batch: Any, **options: Any) -> None:
         messages = batch._messages
         stored = [one for one in messages if one.value != b"refused"]
-        await send(sender, ServiceBusMessageBatch._of(stored), **options)
+        await send(sender, ServiceBusMessageBatch._create(stored), **options)
         if len(stored) < len(messages):
             error = ServiceBusConnectionError("a partition is unavailable")
             error._unstored = frozenset(at for at, one in enumerate(messages) if one.value == b"refused")
@@ -580,7 +580,9 @@ async def waiting_links(client: AmqpClient, gateway: Gateway, count: int) -> lis
         )
         for number in range(count)
     ]
-    reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
+    reader = await gateway.namespace.context.receiving.readers.sessions_of(
+        await gateway.namespace.entity(EntityPath("s"))
+    )
     deadline = time.monotonic() + PATIENCE
     while len(reader._line._waiters) < count:
         assert time.monotonic() < deadline
@@ -866,7 +868,7 @@ async def test_one_list_is_made_at_a_time(
     gateway.commons.listing = FairLock()
     async with gateway.commons.listing.turn("a third one"):
         asked = [asyncio.create_task(operation(one, name, {}, entity)) for one in (client, other)]
-        await become(lambda: gateway.commons.listing.waiting == 2)
+        await become(lambda: gateway.commons.listing.waiting_count == 2)
     assert len({status for status, _ in await asyncio.gather(*asked)}) == 1
 
 

@@ -188,7 +188,9 @@ async def test_kept_messages_of_a_session_go_to_a_client_that_takes_the_next_ses
     """Before newer ones of the session, also if the client has waited already. No ledger knows the session any more."""
     asked = asyncio.create_task(next_session(client, 3))
     if waits:
-        reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
+        reader = await gateway.namespace.context.receiving.readers.sessions_of(
+            await gateway.namespace.entity(EntityPath("s"))
+        )
         await become(lambda: reader._line._waiters)
     await keep_of_session(gateway, "A", b"0", b"1")
     link = await asked
@@ -252,7 +254,9 @@ async def test_a_client_that_goes_while_it_waits_for_a_session_leaves_none_locke
     """Neither one of which messages are kept, nor another one."""
     async with AmqpClient(port) as gone:
         asked = asyncio.create_task(next_session(gone, 3))
-        reader = await gateway.namespace.context.readers.sessions_of(await gateway.namespace.entity(EntityPath("s")))
+        reader = await gateway.namespace.context.receiving.readers.sessions_of(
+            await gateway.namespace.entity(EntityPath("s"))
+        )
         await become(lambda: reader._line._waiters)
         gone.abort()
         await keep_of_session(gateway, "A", b"kept")

@@ -207,7 +207,7 @@ def test_what_amqp_cannot_carry_is_refused_when_it_is_sent(
     message, made = ServiceBusMessage("x"), AmqpAnnotatedMessage(data_body=b"x")
     setattr(message.raw_amqp_message, part, value)
     with pytest.raises(error, match=says):
-        message._outgoing()
+        message._to_outgoing()
     setattr(made, part, value)
     with pytest.raises(error, match=says):
         outgoing_of(made)
@@ -220,7 +220,7 @@ def test_what_amqp_cannot_carry_is_refused_when_it_is_sent(
 def test_an_application_property_outside_of_its_type_is_refused(value: Any, says: str) -> None:
     """The error names the property, its value and the limit; bodies have the same limits."""
     with pytest.raises(ValueError, match=f"'size'.*{says}"):
-        ServiceBusMessage("x", application_properties={"size": value})._outgoing()
+        ServiceBusMessage("x", application_properties={"size": value})._to_outgoing()
     for made in (AmqpAnnotatedMessage(value_body={"a": [value]}), AmqpAnnotatedMessage(sequence_body=[[value]])):
         with pytest.raises(ValueError, match=f"body.*{says}"):
             as_message(made)
@@ -238,7 +238,7 @@ def test_a_content_type_is_ascii() -> None:
 @pytest.mark.parametrize("value", [(1 << 64) - 1, -(1 << 63), timedelta(days=10_675_199), timedelta(days=-10_675_199)])
 def test_the_largest_values_are_carried(value: Any) -> None:
     """They come out as AMQP has them."""
-    outgoing = ServiceBusMessage("x", application_properties={"size": value})._outgoing()
+    outgoing = ServiceBusMessage("x", application_properties={"size": value})._to_outgoing()
     shown = delivered(outgoing.headers).application_properties["size"]
     if isinstance(value, timedelta):
         assert shown == Described(Symbol("com.microsoft:timespan"), value // timedelta(microseconds=1) * 10)

@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 
-from kafkabus._async.admin.base import checked, latest_use
+from kafkabus._async.admin.base import check_name, latest_use
 from kafkabus._async.admin.topics import TopicAdministration
-from kafkabus._async.compat import guarded
+from kafkabus._async.compat import guard
 from kafkabus._core.entity import Entity
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
@@ -33,7 +33,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         ValueError: The settings do not say where Kafka or Redis is.
     """
 
-    @guarded
+    @guard
     async def create_queue(
         self,
         queue_name: str,
@@ -118,12 +118,12 @@ class ServiceBusAdministrationClient(TopicAdministration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        checked(check_entity, queue_name)
+        check_name(check_entity, queue_name)
         await self._resolve_destinations(given, to_others_than=queue_name)
-        description = await self._created(QueueDescription, queue_name, enable_partitioning, given)
+        description = await self._create_entity(QueueDescription, queue_name, enable_partitioning, given)
         return await self._properties(QueueProperties, description)
 
-    @guarded
+    @guard
     async def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients apply them within 5 seconds.
 
@@ -145,14 +145,14 @@ class ServiceBusAdministrationClient(TopicAdministration):
         name = settings.get("name", queue.get("name"))
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
-        checked(check_entity, name)
+        check_name(check_entity, name)
         descriptions = self._connections().descriptions
-        async with descriptions.changing(name) as lock:
+        async with descriptions.lock_for_change(name) as lock:
             description = await self._update(QueueDescription, name, QueueProperties, queue, settings)
             await lock.check()
             await descriptions.put(description)
 
-    @guarded
+    @guard
     async def get_queue(self, queue_name: str) -> QueueProperties:
         """Return a queue's settings.
 
@@ -162,7 +162,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         return await self._properties(QueueProperties, await self._description(queue_name))
 
-    @guarded
+    @guard
     async def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """Return a queue's counts, summed over its partitions.
 
@@ -173,7 +173,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = await self._description(queue_name)
         return await self._runtime(description)
 
-    @guarded
+    @guard
     async def delete_queue(self, queue_name: str) -> None:
         """Delete a queue, its dead-letter queues and all their messages.
 
@@ -183,9 +183,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         context = self._connections()
         description = await self._description(queue_name)
-        await context.lifecycle.delete(description)
+        await context.maintenance.lifecycle.delete(description)
 
-    @guarded
+    @guard
     async def list_queues(self) -> AsyncIterator[QueueProperties]:
         """Yield all queues, by name.
 
@@ -193,12 +193,12 @@ class ServiceBusAdministrationClient(TopicAdministration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = await self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, QueueDescription)]
-        async for properties in self._listed(QueueProperties, listed):  # aio-only
+        listed = [description for description in every if isinstance(description, QueueDescription)]
+        async for properties in self._list_entities(QueueProperties, listed):  # aio-only
             yield properties  # aio-only
-        # blocking: yield from self._listed(QueueProperties, listed)
+        # blocking: yield from self._list_entities(QueueProperties, listed)
 
-    @guarded
+    @guard
     async def list_queues_runtime_properties(self) -> AsyncIterator[QueueRuntimeProperties]:
         """Yield the counts of all queues, by name.
 
@@ -206,12 +206,12 @@ class ServiceBusAdministrationClient(TopicAdministration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = await self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, QueueDescription)]
+        listed = [description for description in every if isinstance(description, QueueDescription)]
         topics = await self._connections().topics.names()
         count_empty = partial(self._empty, topics)
-        async for counts in self._counted(listed, self._runtime, count_empty):  # aio-only
+        async for counts in self._count_entities(listed, self._runtime, count_empty):  # aio-only
             yield counts  # aio-only
-        # blocking: yield from self._counted(listed, self._runtime, count_empty)
+        # blocking: yield from self._count_entities(listed, self._runtime, count_empty)
 
     async def _empty(
         self, topics: Set[str], listed: Sequence[QueueDescription]
@@ -230,24 +230,24 @@ class ServiceBusAdministrationClient(TopicAdministration):
             if not dead_letters & topics:
                 entities.append(self._entity(path, description))
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        states = iter(await context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
-        logs = {one.topic: one.partitions for one in entities}
+        states = iter(await context.ledger_client.states([ledger for entity in entities for ledger in entity.ledgers]))
+        logs = {entity.topic: entity.partitions for entity in entities}
         ends = await context.topics.ends_of_empty(logs)
         empty: list[Entity] = []
-        for one in entities:
-            own = list(islice(states, one.partitions))
-            if one.topic in ends and all(
-                state is None or (state.cursor == ends[one.topic][partition] and not state.in_flight)
+        for entity in entities:
+            own = list(islice(states, entity.partitions))
+            if entity.topic in ends and all(
+                state is None or (state.cursor == ends[entity.topic][partition] and not state.in_flight)
                 for partition, state in enumerate(own)
             ):
-                empty.append(one)
-        heard = await context.ledger_client.last_heartbeats([one.receivers_key for one in empty])
-        described = {one.name: one for one in listed}
+                empty.append(entity)
+        heard = await context.ledger_client.last_heartbeats([entity.receivers_key for entity in empty])
+        described = {description.name: description for description in listed}
         return {
-            one.path.name: _counts_of(
-                described[one.path.name], accessed_at=latest_use(described[one.path.name], moment)
+            entity.path.name: _counts_of(
+                described[entity.path.name], accessed_at=latest_use(described[entity.path.name], moment)
             )
-            for one, moment in zip(empty, heard, strict=True)
+            for entity, moment in zip(empty, heard, strict=True)
         }
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
@@ -266,11 +266,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
             dead=dead,
             undelivered=undelivered,
             size=size,
-            accessed_at=await self._accessed_at(path, description),
+            accessed_at=await self._access_time(path, description),
         )
 
     async def _description(self, queue_name: str) -> QueueDescription:
-        return await self._known(QueueDescription, checked(check_entity, queue_name))
+        return await self._get_known(QueueDescription, check_name(check_entity, queue_name))
 
 
 def _counts_of(

@@ -8,8 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from pydantic import ValidationError
 
-from kafkabus._async.admin.base import Administration, checked, named, obey, reason_of, validated
-from kafkabus._async.compat import guarded
+from kafkabus._async.admin.base import Administration, check_name, label_of, obey, reason_of, validate
+from kafkabus._async.compat import guard
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
     LogUsage,
@@ -18,7 +18,7 @@ from kafkabus._core.entity_properties import (
     SubscriptionRuntimeProperties,
     TopicProperties,
     TopicRuntimeProperties,
-    changed,
+    change_fields,
 )
 from kafkabus._core.exceptions import (
     InvalidOperationError,
@@ -59,7 +59,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 class TopicAdministration(Administration):
     """Administers topics, subscriptions and rules."""
 
-    @guarded
+    @guard
     async def create_topic(
         self,
         topic_name: str,
@@ -131,11 +131,11 @@ class TopicAdministration(Administration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        checked(check_entity, topic_name)
-        description = await self._created(TopicDescription, topic_name, enable_partitioning, given)
+        check_name(check_entity, topic_name)
+        description = await self._create_entity(TopicDescription, topic_name, enable_partitioning, given)
         return await self._properties(TopicProperties, description)
 
-    @guarded
+    @guard
     async def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
         """Change a topic's settings. Clients apply them within 5 seconds.
 
@@ -152,20 +152,20 @@ class TopicAdministration(Administration):
                 its subscriptions, to which upkeep then applies the settings that the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(check_entity, _name_in("topic", topic, settings))
+        name = check_name(check_entity, _name_in("topic", topic, settings))
         context = self._connections()
-        async with context.descriptions.changing(name) as lock:
+        async with context.descriptions.lock_for_change(name) as lock:
             description = await self._update(TopicDescription, name, TopicProperties, topic, settings)
             await lock.check()
             await context.descriptions.put(description)
         try:
-            await context.lifecycle.share(description)
+            await context.maintenance.lifecycle.share(description)
         except OperationTimeoutError as error:
             raise OperationTimeoutError(
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
             ) from error
 
-    @guarded
+    @guard
     async def get_topic(self, topic_name: str) -> TopicProperties:
         """Return a topic's settings.
 
@@ -176,7 +176,7 @@ class TopicAdministration(Administration):
         """
         return await self._properties(TopicProperties, await self._topic(topic_name))
 
-    @guarded
+    @guard
     async def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """Return a topic's counts.
 
@@ -187,7 +187,7 @@ class TopicAdministration(Administration):
         """
         return await self._topic_runtime(await self._topic(topic_name))
 
-    @guarded
+    @guard
     async def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
         """Return how much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
 
@@ -198,7 +198,9 @@ class TopicAdministration(Administration):
         """
         description, context = await self._topic(topic_name), self._connections()
         needed = {
-            subscription.own_name: [await context.recovery.needed_from(reader, ledger) for ledger in reader.ledgers]
+            subscription.own_name: [
+                await context.maintenance.recovery.first_needed_offset(reader, ledger) for ledger in reader.ledgers
+            ]
             for subscription in await context.catalog.subscriptions_of(description)
             for reader in [self._entity(EntityPath(subscription.name), subscription)]
         }
@@ -209,17 +211,19 @@ class TopicAdministration(Administration):
             name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
             for name, offsets in needed.items()
         }
-        most = [max(several) for several in zip(*records.values(), strict=True)]
+        most = [max(counts) for counts in zip(*records.values(), strict=True)]
         return [
             LogUsage(
                 subscription_name=name,
-                records=tuple(several),
-                keeps=tuple(one for one in partitions if several[one] and several[one] == most[one]),
+                records=tuple(counts),
+                keeps=tuple(
+                    partition for partition in partitions if counts[partition] and counts[partition] == most[partition]
+                ),
             )
-            for name, several in records.items()
+            for name, counts in records.items()
         ]
 
-    @guarded
+    @guard
     async def delete_topic(self, topic_name: str) -> None:
         """Delete a topic, its subscriptions and all their messages.
 
@@ -229,9 +233,9 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        await self._connections().lifecycle.delete(await self._topic(topic_name))
+        await self._connections().maintenance.lifecycle.delete(await self._topic(topic_name))
 
-    @guarded
+    @guard
     async def list_topics(self) -> AsyncIterator[TopicProperties]:
         """Yield all topics, by name.
 
@@ -239,12 +243,12 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = await self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, TopicDescription)]
-        async for properties in self._listed(TopicProperties, listed):  # aio-only
+        listed = [description for description in every if isinstance(description, TopicDescription)]
+        async for properties in self._list_entities(TopicProperties, listed):  # aio-only
             yield properties  # aio-only
-        # blocking: yield from self._listed(TopicProperties, listed)
+        # blocking: yield from self._list_entities(TopicProperties, listed)
 
-    @guarded
+    @guard
     async def list_topics_runtime_properties(self) -> AsyncIterator[TopicRuntimeProperties]:
         """Yield the counts of all topics, by name.
 
@@ -252,12 +256,12 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = await self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, TopicDescription)]
-        async for counts in self._counted(listed, self._topic_runtime):  # aio-only
+        listed = [description for description in every if isinstance(description, TopicDescription)]
+        async for counts in self._count_entities(listed, self._topic_runtime):  # aio-only
             yield counts  # aio-only
-        # blocking: yield from self._counted(listed, self._topic_runtime)
+        # blocking: yield from self._count_entities(listed, self._topic_runtime)
 
-    @guarded
+    @guard
     async def create_subscription(
         self,
         topic_name: str,
@@ -308,10 +312,10 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(subscription_path, topic_name, subscription_name)
+        name = check_name(subscription_path, topic_name, subscription_name)
         rule = RuleDescription(name=DEFAULT_RULE, created_at=datetime.now(timezone.utc))
         if default_rule is not None:
-            rule_name = checked(check_part, "rule", default_rule.name)
+            rule_name = check_name(check_part, "rule", default_rule.name)
             rule = described_rule(rule_name, default_rule.filter, default_rule.action, rule.created_at)
         given: dict[str, object] = {
             "lock_duration": lock_duration,
@@ -328,7 +332,7 @@ class TopicAdministration(Administration):
             "status": status,
         }
         descriptions = self._connections().descriptions
-        async with descriptions.changing(topic_name) as topics_lock, descriptions.changing(name) as lock:
+        async with descriptions.lock_for_change(topic_name) as topics_lock, descriptions.lock_for_change(name) as lock:
             description = await self._new_subscription(topic_name, name, given, rule)
             await topics_lock.check()
             await lock.check()
@@ -344,7 +348,7 @@ class TopicAdministration(Administration):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
         topic = await self._topic(topic_name)
         if topic.status is EntityStatus.DELETING:
-            raise MessagingEntityNotFoundError(f"{named(TopicDescription, topic.name)} is being deleted")
+            raise MessagingEntityNotFoundError(f"{label_of(TopicDescription, topic.name)} is being deleted")
         await self._check_free(name)
         await self._resolve_destinations(settings, to_others_than=topic.name)
         if len(await context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
@@ -357,7 +361,7 @@ class TopicAdministration(Administration):
         empty = SubscriptionDescription.model_validate(
             {
                 **shared_settings(topic),
-                **{one: getattr(topic, one) for one in SHARED_FOR_EVER},
+                **{setting: getattr(topic, setting) for setting in SHARED_FOR_EVER},
                 "name": name,
                 "topic_entity": topic.name,
                 "uid": uuid.uuid4().hex[:12],
@@ -366,12 +370,12 @@ class TopicAdministration(Administration):
                 "updated_at": now,
             }
         )
-        description = validated(SubscriptionDescription, changed(empty, settings), "created")
+        description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
         obey(await context.catalog.namespace(), description)
-        offsets = await context.recovery.begin_subscription(self._entity(path, description))
+        offsets = await context.maintenance.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
 
-    @guarded
+    @guard
     async def update_subscription(
         self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -390,16 +394,16 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
+        name = check_name(subscription_path, topic_name, _name_in("subscription", subscription, settings))
         descriptions = self._connections().descriptions
-        async with descriptions.changing(name) as lock:
+        async with descriptions.lock_for_change(name) as lock:
             description = await self._update(
                 SubscriptionDescription, name, SubscriptionProperties, subscription, settings
             )
             await lock.check()
             await descriptions.put(description)
 
-    @guarded
+    @guard
     async def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
         """Return a subscription's settings.
 
@@ -410,7 +414,7 @@ class TopicAdministration(Administration):
         """
         return await self._properties(SubscriptionProperties, await self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     async def get_subscription_runtime_properties(
         self, topic_name: str, subscription_name: str
     ) -> SubscriptionRuntimeProperties:
@@ -423,7 +427,7 @@ class TopicAdministration(Administration):
         """
         return await self._subscription_runtime(await self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     async def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
         """Delete a subscription with its dead-letter queues; the topic's other subscriptions stay as they are.
 
@@ -433,9 +437,9 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        await self._connections().lifecycle.delete(await self._subscription(topic_name, subscription_name))
+        await self._connections().maintenance.lifecycle.delete(await self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     async def list_subscriptions(self, topic_name: str) -> AsyncIterator[SubscriptionProperties]:
         """Yield a topic's subscriptions, by name.
 
@@ -445,11 +449,11 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
-        async for properties in self._listed(SubscriptionProperties, listed):  # aio-only
+        async for properties in self._list_entities(SubscriptionProperties, listed):  # aio-only
             yield properties  # aio-only
-        # blocking: yield from self._listed(SubscriptionProperties, listed)
+        # blocking: yield from self._list_entities(SubscriptionProperties, listed)
 
-    @guarded
+    @guard
     async def list_subscriptions_runtime_properties(
         self, topic_name: str
     ) -> AsyncIterator[SubscriptionRuntimeProperties]:
@@ -461,11 +465,11 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
-        async for counts in self._counted(listed, self._subscription_runtime):  # aio-only
+        async for counts in self._count_entities(listed, self._subscription_runtime):  # aio-only
             yield counts  # aio-only
-        # blocking: yield from self._counted(listed, self._subscription_runtime)
+        # blocking: yield from self._count_entities(listed, self._subscription_runtime)
 
-    @guarded
+    @guard
     async def create_rule(
         self,
         topic_name: str,
@@ -495,18 +499,18 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
         rule = described_rule(rule_name, filter, action, datetime.now(timezone.utc))
 
         def more(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             if _rule_of(description, rule_name) is not None:
                 raise MessagingEntityAlreadyExistsError(
-                    f"{named(SubscriptionDescription, description.name)} has a rule {rule_name!r} already: update it, or "
+                    f"{label_of(SubscriptionDescription, description.name)} has a rule {rule_name!r} already: update it, or "
                     "choose another name"
                 )
             if len(description.rules) >= MAX_RULES:
                 raise ServiceBusQuotaExceededError(
-                    f"{named(SubscriptionDescription, description.name)} has {MAX_RULES} rules, and no subscription has "
+                    f"{label_of(SubscriptionDescription, description.name)} has {MAX_RULES} rules, and no subscription has "
                     "more: delete one"
                 )
             return [*description.rules, rule]
@@ -514,7 +518,7 @@ class TopicAdministration(Administration):
         await self._change_rules(topic_name, subscription_name, more)
         return rule_properties(rule)
 
-    @guarded
+    @guard
     async def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
         """Return a rule of a subscription.
 
@@ -523,10 +527,10 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
         return rule_properties(_known_rule(await self._subscription(topic_name, subscription_name), rule_name))
 
-    @guarded
+    @guard
     async def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -548,7 +552,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(check_part, "rule", _name_in("rule", rule, settings))
+        name = check_name(check_part, "rule", _name_in("rule", rule, settings))
         wanted = {**rule, **settings}
         unknown = wanted.keys() - RULE_FIELDS
         if unknown:
@@ -557,14 +561,14 @@ class TopicAdministration(Administration):
         if missing:
             raise TypeError(f"settings are missing: {sorted(missing)}; change what get_rule returns, and give that")
 
-        def others(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+        def replace_rule(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             before = _known_rule(description, name)
             after = described_rule(before.name, wanted["filter"], wanted["action"], before.created_at)
-            return [after if one is before else one for one in description.rules]
+            return [after if rule is before else rule for rule in description.rules]
 
-        await self._change_rules(topic_name, subscription_name, others)
+        await self._change_rules(topic_name, subscription_name, replace_rule)
 
-    @guarded
+    @guard
     async def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
         """Delete a rule, for messages that are sent after this returns. Without rules a subscription gets no messages.
 
@@ -576,15 +580,15 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
 
-        def fewer(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+        def drop_rule(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             gone = _known_rule(description, rule_name)
-            return [one for one in description.rules if one is not gone]
+            return [rule for rule in description.rules if rule is not gone]
 
-        await self._change_rules(topic_name, subscription_name, fewer)
+        await self._change_rules(topic_name, subscription_name, drop_rule)
 
-    @guarded
+    @guard
     async def list_rules(self, topic_name: str, subscription_name: str) -> AsyncIterator[RuleProperties]:
         """Yield a subscription's rules, ``$Default`` first, then by name.
 
@@ -597,23 +601,25 @@ class TopicAdministration(Administration):
             yield rule_properties(rule)
 
     async def _topic(self, name: str) -> TopicDescription:
-        return await self._known(TopicDescription, checked(check_entity, name))
+        return await self._get_known(TopicDescription, check_name(check_entity, name))
 
     async def _subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        full = checked(subscription_path, topic_name, name)
+        full = check_name(subscription_path, topic_name, name)
         await self._topic(topic_name)
-        return await self._known(SubscriptionDescription, full)
+        return await self._get_known(SubscriptionDescription, full)
 
     async def _change_rules(
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, made from those that it has; finish a change that was cut off first."""
         context = self._connections()
-        async with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
-            description = await context.rule_changes.settle(lock, await self._subscription(topic_name, name))
+        async with context.descriptions.lock_for_change(check_name(subscription_path, topic_name, name)) as lock:
+            description = await context.maintenance.rule_changes.settle(
+                lock, await self._subscription(topic_name, name)
+            )
             rules = wanted(description)
             self._check_rules(rules)
-            await context.rule_changes.change(lock, description, rules)
+            await context.maintenance.rule_changes.change(lock, description, rules)
 
     def _check_rules(self, rules: Sequence[RuleDescription]) -> None:
         """Check that the namespace's format can store rules.
@@ -630,19 +636,19 @@ class TopicAdministration(Administration):
         entity = self._entity(path, description)
         states = await context.ledger_client.states(entity.ledgers)
         subscriptions = await context.catalog.subscriptions_of(description)
-        rules = [rule for one in subscriptions for rule in one.rules]
+        rules = [rule for subscription in subscriptions for rule in subscription.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
         ends = await context.topics.ends(entity.topic, range(entity.partitions))
         waiting = [0 if state is None else state.scheduled for state in states]
-        for one in await context.catalog.readers_of(entity):
-            for partition, state in enumerate(await context.ledger_client.states(one.ledgers)):
+        for reader in await context.catalog.readers_of(entity):
+            for partition, state in enumerate(await context.ledger_client.states(reader.ledgers)):
                 if state is not None:
                     waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.in_flight)
         return TopicRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
-            accessed_at_utc=await self._accessed_at(path, description),
+            accessed_at_utc=await self._access_time(path, description),
             subscription_count=len(subscriptions),
             size_in_bytes=await self._bytes(entity.topic, waiting),
             scheduled_message_count=sum(0 if state is None else state.scheduled for state in states),
@@ -659,7 +665,7 @@ class TopicAdministration(Administration):
             name=description.own_name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
-            accessed_at_utc=await self._accessed_at(path, description),
+            accessed_at_utc=await self._access_time(path, description),
             total_message_count=sum(active) + sum(moving) + sum(dead) + sum(undelivered),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
@@ -713,14 +719,14 @@ def described_rule(name: str, filter_: object, action: object, created_at: datet
 
 
 def _rule_of(description: SubscriptionDescription, name: str) -> RuleDescription | None:
-    return next((one for one in description.rules if one.name.lower() == str(name).lower()), None)
+    return next((rule for rule in description.rules if rule.name.lower() == str(name).lower()), None)
 
 
 def _known_rule(description: SubscriptionDescription, name: str) -> RuleDescription:
     rule = _rule_of(description, name)
     if rule is None:
-        names = ", ".join(repr(one.name) for one in description.rules) or "none"
+        names = ", ".join(repr(known_rule.name) for known_rule in description.rules) or "none"
         raise MessagingEntityNotFoundError(
-            f"{named(SubscriptionDescription, description.name)} has no rule {name!r}; it has: {names}"
+            f"{label_of(SubscriptionDescription, description.name)} has no rule {name!r}; it has: {names}"
         )
     return rule

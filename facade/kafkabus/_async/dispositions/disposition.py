@@ -14,7 +14,7 @@ from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled, without
+from kafkabus._core.record import Record, any_lives, exclude_records, is_expired, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus_mapping.codec import Envelope
 
@@ -80,7 +80,7 @@ class Dispositions:
             expired = await self.expired(entity, delivery.partition, grant.records)
             if expired:
                 await self.expire(entity, delivery, expired)
-                grant.records = without(grant.records, expired)
+                grant.records = exclude_records(grant.records, expired)
         if grant.records and delivery.count >= entity.max_deliveries:
             await self.dead_letter(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
             return False
@@ -156,14 +156,14 @@ class Dispositions:
             return list(records)
         left: list[Record] = []
         for record in records:
-            complaint, copies = subscription_filter.complaint(record), subscription_filter.several(record)
+            complaint, copies = subscription_filter.complaint(record), subscription_filter.copies_of(record)
             if complaint is not None:
                 await self.dead_letter(entity, delivery, [record], FAULTY, complaint)
             elif copies:
                 await self._replace(entity, delivery, record, copies)
             else:
                 left.append(record)
-        return subscription_filter.granted(left)
+        return subscription_filter.change_granted(left)
 
     async def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
         """Replace a message by its copies; if that fails, a client tries again once the message's lock has expired."""

@@ -479,7 +479,7 @@ class Transfers:
             timeout=deadline - time.monotonic(),
             keep_offsets=True,
         )
-        why: object = "" if reports.done else "no acknowledgement in time"
+        why: object = "" if reports.is_done else "no acknowledgement in time"
         if any(offset < 0 for _, offset in reports.stored):
             why = "stored, unknown where"
         why = next((failure.error for failure in reports.failures if not failure.too_large), why)
@@ -571,7 +571,7 @@ class Transfers:
         for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
             stored = await self._archive.read_as_stored(source.entity, source.partition, first, last)
-            for record in source.entity.granted(stored):
+            for record in source.entity.change_granted(stored):
                 found[record.offset() or 0] = record
         lost = [offset for offset in offsets if offset not in found]
         if lost:

@@ -119,7 +119,7 @@ class EntityCatalog:
         if known is None:
             now = datetime.now(timezone.utc)
             new = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
-            async with self._descriptions.changing(NAMESPACE) as lock:
+            async with self._descriptions.lock_for_change(NAMESPACE) as lock:
                 # Another client may have made it meanwhile.
                 known = await self._descriptions.namespace()
                 if known is None:
@@ -224,11 +224,11 @@ class EntityCatalog:
         ]
         if not used:
             return
-        described = await self._descriptions.several([known.entity.path.name for known, _ in used])
+        described = await self._descriptions.get_many([known.entity.path.name for known, _ in used])
         full = await self._with_full([known.entity for known, _ in used])
         for (known, asked_at), description, entity in zip(used, described, full, strict=True):
             if _describes(description, entity):
-                self._renew(known, asked_at, entity.described_as(description), now)
+                self._renew(known, asked_at, entity.with_description(description), now)
             else:
                 self._renew(known, asked_at, known.entity, -math.inf)
         await self._upkeep_watch.look()
@@ -246,9 +246,9 @@ class EntityCatalog:
     async def _with_full(self, entities: Sequence[Entity]) -> list[Entity]:
         """Return entities with their partitions that are full by upkeep's last report."""
         namespace = self._connections.settings.namespace
-        keys = [full_key(namespace, one.path, one.generation) for one in entities]
+        keys = [full_key(namespace, entity.path, entity.generation) for entity in entities]
         full = await self._connections.ledger_client.full_partitions(keys)
-        return [replace(one, full=its) for one, its in zip(entities, full, strict=True)]
+        return [replace(entity, full=its) for entity, its in zip(entities, full, strict=True)]
 
     async def _look_at_old(self, new: str) -> None:
         """Forget entities that are gone: for each new one, look at two that callers have not asked for lately."""
@@ -353,16 +353,16 @@ class EntityCatalog:
     async def _look_up(self, path: EntityPath, known: Entity | None) -> Entity:
         description = await self._descriptions.get(path.name)
         if description is None or description.status is EntityStatus.DELETING:
-            raise MessagingEntityNotFoundError(missing(path, self._connections.settings.namespace))
+            raise MessagingEntityNotFoundError(missing_text(path, self._connections.settings.namespace))
         if known is not None and _describes(description, known):
-            return known.described_as(description)
+            return known.with_description(description)
         topic, topic_id = description.topic, description.topic_id
         if path.is_dead_letter:
             topic, topic_id = await self._dead_letter_topic(path, description.partitions)
         if known is not None:
             LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
         namespace = await self.namespace()
-        entity = self.described(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
+        entity = self.make_entity(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
         if path.is_dead_letter:
             await self.create_ledgers(entity.ledgers)
         return entity
@@ -384,7 +384,7 @@ class EntityCatalog:
         if not isinstance(description, TopicDescription):
             return []
         described = await self._descriptions.beginning_with(description.name + SUBSCRIPTIONS)
-        return [one for one in described if isinstance(one, SubscriptionDescription)]
+        return [description for description in described if isinstance(description, SubscriptionDescription)]
 
     async def readers_of(self, entity: Entity) -> list[Entity]:
         """Return the entities whose ledgers grant the messages of an entity's logs: itself, or a topic's subscriptions.
@@ -395,14 +395,14 @@ class EntityCatalog:
         if not entity.is_topic:
             return [entity]
         readers: list[Entity] = []
-        for one in await self.subscriptions_of(entity.description):
-            if one.topic_id == entity.topic_id and one.status is not EntityStatus.DELETING:
+        for subscription in await self.subscriptions_of(entity.description):
+            if subscription.topic_id == entity.topic_id and subscription.status is not EntityStatus.DELETING:
                 # The subscription may be deleted meanwhile.
                 with suppress(MessagingEntityNotFoundError):
-                    readers.append(await self.entity_of(one))
+                    readers.append(await self.entity_of(subscription))
         return readers
 
-    def described(
+    def make_entity(
         self,
         path: EntityPath,
         description: EntityDescription,
@@ -412,7 +412,7 @@ class EntityCatalog:
         max_message_bytes: int = 0,
     ) -> Entity:
         """Return an entity as it is described, without looking it up."""
-        return Entity.of(
+        return Entity.create(
             self._connections.settings.namespace,
             path,
             description,
@@ -434,7 +434,7 @@ class EntityCatalog:
         Raises:
             ServiceBusError: Redis refuses; see ``RedisConnection.call``.
         """
-        entity = self.described(path, description, description.topic, uuid.uuid4().hex)
+        entity = self.make_entity(path, description, description.topic, uuid.uuid4().hex)
         ledger = entity.ledgers[0]
         self._by_ledger[ledger] = entity
         try:
@@ -486,7 +486,7 @@ def _describes(description: EntityDescription | None, entity: Entity) -> TypeGua
     )
 
 
-def missing(path: EntityPath, namespace: str) -> str:
+def missing_text(path: EntityPath, namespace: str) -> str:
     """Return the error text for an entity that does not exist."""
     topic, between, subscription = path.name.partition(SUBSCRIPTIONS)
     if between:

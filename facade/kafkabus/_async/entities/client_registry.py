@@ -69,10 +69,10 @@ class ClientRegistry:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        (members,) = await self._connections.ledger_client.heard_of([self._key], REPORT_LIFETIME)
+        (members,) = await self._connections.ledger_client.find_clients([self._key], REPORT_LIFETIME)
         return [_read(member) for member in members]
 
-    async def unregistered(
+    async def find_unregistered(
         self, keys: Sequence[str], registered: Iterable[RegisteredClient], lifetime: float
     ) -> dict[str, list[str]]:
         """Return the ids of clients that gave heartbeats and do not report here, by the keys of their heartbeats.
@@ -86,7 +86,7 @@ class ClientRegistry:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         known = {client.client_id for client in registered}
-        heard = await self._connections.ledger_client.heard_of(keys, lifetime)
+        heard = await self._connections.ledger_client.find_clients(keys, lifetime)
         unknown = {
             key: [member for member in members if member not in known] for key, members in zip(keys, heard, strict=True)
         }

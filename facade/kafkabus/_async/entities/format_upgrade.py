@@ -55,7 +55,7 @@ class FormatUpgrade:
         known = await self._current()
         if known.format < LATEST:
             await self._check_programs()
-            async with self._descriptions.changing(NAMESPACE) as lock:
+            async with self._descriptions.lock_for_change(NAMESPACE) as lock:
                 known = await self._current()
                 if known.format < LATEST:
                     await lock.check()
@@ -64,7 +64,7 @@ class FormatUpgrade:
                     )
         if known.upgrading_from is not None:
             await sleep(SEEN_WITHIN)
-            async with self._descriptions.changing(NAMESPACE) as lock:
+            async with self._descriptions.lock_for_change(NAMESPACE) as lock:
                 known = await self._current()
                 await lock.check()
                 known = await self._put(known, upgrading_from=None)
@@ -99,7 +99,7 @@ class FormatUpgrade:
         for description in await self._descriptions.all():
             for path in EntityPath(description.name).all:
                 users[receivers_key(namespace, path)] = f"a receiver of {path}, client"
-        unregistered = await self._registry.unregistered(list(users), registered, HEARTBEAT_LIFETIME)
+        unregistered = await self._registry.find_unregistered(list(users), registered, HEARTBEAT_LIFETIME)
         outdated += [f"{users[key]} {client_id}" for key, ids in unregistered.items() for client_id in ids]
         if outdated:
             more = f", and {len(outdated) - NAMED} more" if len(outdated) > NAMED else ""

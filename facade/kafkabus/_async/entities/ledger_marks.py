@@ -61,7 +61,7 @@ class LedgerMarks:
             self._marked |= places
 
     async def _describe_mark(self, entity: Entity, name: MarkName) -> None:
-        async with self._descriptions.changing(entity.path.name) as lock:
+        async with self._descriptions.lock_for_change(entity.path.name) as lock:
             known = await self._catalog.current_description(entity)
             if known is not None and not getattr(known, name):
                 await lock.check()
@@ -78,14 +78,14 @@ class LedgerMarks:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        if any(one.envelope.time_to_live is not None for one in outgoing):
+        if any(message.envelope.time_to_live is not None for message in outgoing):
             await self.mark(entity, partitions, "has_message_ttl")
         if any(map(is_scheduled, outgoing)):
             await self.mark(entity, partitions, "schedules")
 
     async def tell_upkeep(self, entity: Entity, outgoing: Sequence[Outgoing]) -> None:
         """Tell upkeep of messages that were stored and do not live long: it would learn of them too late by the logs' ends."""
-        lives = [one.envelope.time_to_live for one in outgoing if one.envelope.time_to_live is not None]
+        lives = [message.envelope.time_to_live for message in outgoing if message.envelope.time_to_live is not None]
         if min(lives, default=SHORT_LIFE) < SHORT_LIFE or entity.description.default_message_time_to_live < SHORT_LIFE:
             await self._connections.ledger_client.ask_upkeep(entity.namespace, entity.path, 0.0)
 
@@ -129,13 +129,13 @@ def schedules(
         place_of: Partition and offset by a message's position among them; None if the message was not stored.
     """
     items: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for position, one in enumerate(outgoing):
-        due, place = one.envelope.scheduled_enqueue_time_utc, place_of(position)
+    for position, message in enumerate(outgoing):
+        due, place = message.envelope.scheduled_enqueue_time_utc, place_of(position)
         if due is not None and place is not None:
             items[place[0]].append((place[1], to_milliseconds(due)))
-    return [Schedule(entity.ledgers[partition], sorted(several)) for partition, several in items.items()]
+    return [Schedule(entity.ledgers[partition], sorted(places)) for partition, places in items.items()]
 
 
-def is_scheduled(one: Outgoing) -> bool:
+def is_scheduled(message: Outgoing) -> bool:
     """Return whether a message waits for a time once it is stored."""
-    return one.envelope.scheduled_enqueue_time_utc is not None
+    return message.envelope.scheduled_enqueue_time_utc is not None

@@ -48,7 +48,7 @@ class EntityLifecycle:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        async with self._descriptions.changing(description.name) as lock:
+        async with self._descriptions.lock_for_change(description.name) as lock:
             known = await self._descriptions.get(description.name)
             if known is None or known.generation != description.generation:
                 return
@@ -66,7 +66,7 @@ class EntityLifecycle:
             topic = description.topic if borrowed else topic_name(self._connections.settings.namespace, which)
             described = await self._connections.topics.describe(topic)
             if described is not None:
-                entity = self._catalog.described(which, description, topic, described.topic_id)
+                entity = self._catalog.make_entity(which, description, topic, described.topic_id)
                 await self._archive.drop_all(entity)
                 await self._session_states.drop(entity)
                 await self._checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
@@ -75,7 +75,7 @@ class EntityLifecycle:
                 await self._connections.ledger_client.forget(
                     entity.ledgers, entity_keys(self._connections.settings.namespace, which, entity.generation)
                 )
-        async with self._descriptions.changing(description.name) as lock:
+        async with self._descriptions.lock_for_change(description.name) as lock:
             known = await self._descriptions.get(description.name)
             if known is not None and known.generation == description.generation:
                 await lock.check()
@@ -88,12 +88,15 @@ class EntityLifecycle:
             OperationTimeoutError: Another client has been changing one of them for long; call again.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        for one in await self._catalog.subscriptions_of(topic):
-            if not isinstance(topic, TopicDescription) or one == one.with_settings_of(topic):
+        for subscription in await self._catalog.subscriptions_of(topic):
+            if not isinstance(topic, TopicDescription) or subscription == subscription.with_settings_of(topic):
                 continue
-            async with self._descriptions.changing(one.name) as lock:
+            async with self._descriptions.lock_for_change(subscription.name) as lock:
                 # Of clients that change the topic at once, the last one finds the topic's latest description.
-                latest, known = await self._descriptions.get(topic.name), await self._descriptions.get(one.name)
+                latest, known = (
+                    await self._descriptions.get(topic.name),
+                    await self._descriptions.get(subscription.name),
+                )
                 if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
                     await lock.check()
                     await self._descriptions.put(known.with_settings_of(latest))

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from kafkabus._async.compat import all_of
 from kafkabus._async.connections import Connections
-from kafkabus._async.entities.catalog import EntityCatalog, missing
+from kafkabus._async.entities.catalog import EntityCatalog, missing_text
 from kafkabus._async.stores.checkpoints import Checkpoints
 from kafkabus._async.stores.entity_descriptions import DescriptionLock, EntityDescriptions
 from kafkabus._async.stores.record_archive import RecordArchive
@@ -125,27 +125,27 @@ class EntityRecovery:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         due = [
-            one
-            for one in list(self._topics_read.values())
-            if now - one.read_at < one.age + TOPIC_AGE and now - one.asked_at >= one.age / 2
+            topic
+            for topic in list(self._topics_read.values())
+            if now - topic.read_at < topic.age + TOPIC_AGE and now - topic.asked_at >= topic.age / 2
         ]
         if not due:
             return  # Another thread has just asked.
-        for one in due:
+        for topic in due:
             # Before anything is awaited: of several callers, one asks.
-            one.asked_at = now
-        connections, names = self._connections, [one.name for one in due]
+            topic.asked_at = now
+        connections, names = self._connections, [topic.name for topic in due]
         try:
             found = await connections.topics.describe_all(names, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             raise
         except ServiceBusError:
             # Kafka may refuse one of them: each is asked for by itself.
-            for one in due:
-                one.is_doubted = True
+            for topic in due:
+                topic.is_doubted = True
         else:
-            for one in due:
-                one.is_doubted = one.name in found and found[one.name].topic_id != one.topic_id
+            for topic in due:
+                topic.is_doubted = topic.name in found and found[topic.name].topic_id != topic.topic_id
 
     async def _check_own(self, entity: Entity, topic: Topic | None) -> None:
         """Check whether a topic is the one that an entity's ledgers are about.
@@ -210,7 +210,7 @@ class EntityRecovery:
 
     def _turn_at(self, name: str) -> DescriptionLock | nullcontext[None]:
         """Return the turn at changing an entity's description; none if this client has it: its holder may wait for this."""
-        return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.changing(name)
+        return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.lock_for_change(name)
 
     async def recover_from_truncation(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
         """Have an entity, one of whose logs was truncated, go on with new ledgers, which know nothing of records that are gone.
@@ -244,7 +244,9 @@ class EntityRecovery:
         if entity.subscription_filter is None and not entity.is_topic:
             return []
         topic = await self._catalog.entity(entity.log_path)
-        return [one for one in (topic, *await self._catalog.readers_of(topic)) if one.path.key != entity.path.key]
+        return [
+            reader for reader in (topic, *await self._catalog.readers_of(topic)) if reader.path.key != entity.path.key
+        ]
 
     async def _knows_beyond(self, entity: Entity, partition: int, end: int) -> bool:
         """Return whether anything is known of records that an entity's log held from an offset on."""
@@ -257,8 +259,8 @@ class EntityRecovery:
         if await self._catalog.current_description(entity) is not None:
             starts = await self._connections.topics.starts(entity.topic, [partition])
             upto = starts[partition] if end is None else end
-            known = await self._archive.of(entity, partition)
-            kept = {offset: one.due for offset, one in known.items() if offset < upto}
+            known = await self._archive.find_archived(entity, partition)
+            kept = {offset: archived.due for offset, archived in known.items() if offset < upto}
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -274,11 +276,11 @@ class EntityRecovery:
             ends = await self._connections.topics.stored_ends(entity.topic, [partition])
             new_from = ends[partition] if end is None else end
 
-            def described(description: EntityDescription) -> EntityDescription:
+            def cut_description(description: EntityDescription) -> EntityDescription:
                 # A dead-letter queue's logs are its own.
                 return description if entity.path.is_dead_letter else description.cut(partition, new_from)
 
-            await self._begin_anew(entity, cut, described)
+            await self._begin_anew(entity, cut, cut_description)
             # Another message may have one of these offsets.
             await self._archive.drop(entity, partition, known.keys() - kept.keys())
 
@@ -346,7 +348,7 @@ class EntityRecovery:
             await self._descriptions.put(described(current.model_copy(update=latest)))
         await self._connections.ledger_client.forget(entity.ledgers)
 
-    async def needed_from(self, reader: Entity, ledger: Ledger) -> int:
+    async def first_needed_offset(self, reader: Entity, ledger: Ledger) -> int:
         """Return the offset from which on a ledger may need its log's records, as its last checkpoint says; 0 without one.
 
         Args:
@@ -359,7 +361,7 @@ class EntityRecovery:
         snapshot = await self._checkpoints.read(ledger.keys.prefix)
         if snapshot is None:
             return 0
-        needed = snapshot.watermark_without(await self._archive.of(reader, ledger.partition))
+        needed = snapshot.watermark_without(await self._archive.find_archived(reader, ledger.partition))
         window_start = await self.window_start(reader, ledger, snapshot)
         return needed if window_start is None else min(needed, window_start)
 
@@ -383,7 +385,7 @@ class EntityRecovery:
 
     def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
         """Return an entity's next generation."""
-        return self._catalog.described(entity.path, description, entity.topic, topic_id)
+        return self._catalog.make_entity(entity.path, description, entity.topic, topic_id)
 
     async def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
@@ -434,20 +436,20 @@ class EntityRecovery:
             else:
                 places[ledger] = entity
 
-        async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+        async def read(asked: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
             # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
-            entities = {_identity(places[ledger]): places[ledger] for ledger in some}
+            entities = {_identity(places[ledger]): places[ledger] for ledger in asked}
             reasons = await all_of(partial(self._why_not, entity) for entity in entities.values())
             not_anew = dict(zip(entities, reasons, strict=True))
             refused: dict[Ledger, Written | ServiceBusError] = {}
             wanted: dict[Ledger, Entity] = {}
-            for ledger in some:
+            for ledger in asked:
                 reason = not_anew[_identity(places[ledger])]
                 if reason is None:
                     wanted[ledger] = places[ledger]
                 else:
                     refused[ledger] = reason
-            return refused | await self._written(wanted, await self._last_checkpoints(wanted))
+            return refused | await self._gather_written(wanted, await self._last_checkpoints(wanted))
 
         rebuilt: defaultdict[EntityPath, dict[int, tuple[int, int]]] = defaultdict(dict)
         for ledger, made in (await self._connections.ledger_client.restore(list(places), read)).items():
@@ -462,16 +464,20 @@ class EntityRecovery:
         """Return why an entity's ledgers are not to be made anew, or cannot be; None if they are to be."""
         try:
             await self._check_its_topic(entity)
-            return None if await self._catalog.current_description(entity) is not None else await self._replaced(entity)
+            return (
+                None
+                if await self._catalog.current_description(entity) is not None
+                else await self._replacement_error(entity)
+            )
         except ServiceBusError as error:
             return error
 
-    async def _replaced(self, entity: Entity) -> ServiceBusError:
+    async def _replacement_error(self, entity: Entity) -> ServiceBusError:
         """Return why an entity's ledgers are not to be made anew."""
         known = await self._descriptions.get(entity.path.name)
         if known is None or known.status is EntityStatus.DELETING:
             self._catalog.look_up_again(entity)
-            return MessagingEntityNotFoundError(missing(entity.path, self._connections.settings.namespace))
+            return MessagingEntityNotFoundError(missing_text(entity.path, self._connections.settings.namespace))
         if known.generation != entity.description.generation:
             return MessagingEntityNotFoundError(self._catalog.note_gone(entity, "it was deleted and created again"))
         return LedgersReplacedError(
@@ -489,14 +495,16 @@ class EntityRecovery:
             ServiceBusError: Some of the ledgers could not be made.
         """
 
-        async def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
-            return await self._written(dict.fromkeys(some, entity), {ledger: snapshots[ledger] for ledger in some})
+        async def read(asked: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            return await self._gather_written(
+                dict.fromkeys(asked, entity), {ledger: snapshots[ledger] for ledger in asked}
+            )
 
         for made in (await self._connections.ledger_client.restore(list(snapshots), read)).values():
             if isinstance(made, ServiceBusError):
                 raise made
 
-    async def _written(
+    async def _gather_written(
         self, places: Mapping[Ledger, Entity], snapshots: Mapping[Ledger, Snapshot | ServiceBusError]
     ) -> dict[Ledger, Written | ServiceBusError]:
         """Return all that ledgers are made of, by their entities and snapshots; an error for each one without a snapshot."""
@@ -504,7 +512,7 @@ class EntityRecovery:
         names = {entity.path.name for entity in places.values()}
         described = {name: await self._descriptions.get(name) for name in names}
 
-        async def written(ledger: Ledger) -> Written | ServiceBusError:
+        async def gather(ledger: Ledger) -> Written | ServiceBusError:
             entity, snapshot = places[ledger], snapshots[ledger]
             if isinstance(snapshot, ServiceBusError):
                 return snapshot
@@ -516,7 +524,7 @@ class EntityRecovery:
                 return error
             return Written(snapshot.marked(told), states[ledger], window_start, _rules_version(entity, known))
 
-        return dict(zip(places, await all_of(partial(written, ledger) for ledger in places), strict=True))
+        return dict(zip(places, await all_of(partial(gather, ledger) for ledger in places), strict=True))
 
     async def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
         """Return the last checkpoints of ledgers, as far as they are true of the logs, with what transactions did since."""
@@ -536,7 +544,7 @@ class EntityRecovery:
                 0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0
             )
             # If the log ends before the cursor, it was truncated: the receiver that reads on from there finds out where.
-            due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
+            due = {offset: archived.due for offset, archived in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
         decided = await self._markers.account_for(true_ones)
         return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
@@ -588,7 +596,7 @@ def _tell_rebuilt(rebuilt: Mapping[EntityPath, Mapping[int, tuple[int, int]]]) -
     """Report rebuilt ledgers: by entity, the partitions with their cursors and the versions of their checkpoints."""
     for path, ledgers in rebuilt.items():
         if instruments.observer is not None:
-            instruments.observer.rebuilt(len(ledgers))
+            instruments.observer.on_rebuild(len(ledgers))
         LOGGER.warning(
             "ledgers_rebuilt entity=%s cursors=%s checkpoints=%s: Redis held no ledgers for these partitions, so messages "
             "that were settled since those versions (0: ever) may be delivered again",

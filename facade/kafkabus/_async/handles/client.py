@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from typing_extensions import Self
 
-from kafkabus._async.compat import guarded
+from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.paging import Paged
@@ -126,7 +126,7 @@ class ServiceBusClient:
     ) -> None:
         await self.close()
 
-    @guarded
+    @guard
     async def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in self._handles:
@@ -135,7 +135,7 @@ class ServiceBusClient:
         if context is not None:
             await context.close()
 
-    @guarded
+    @guard
     def get_queue_sender(
         self,
         queue_name: str,
@@ -537,7 +537,7 @@ class ServiceBusClient:
             on_error=on_error,
         )
 
-    @guarded
+    @guard
     def transaction(self) -> ServiceBusTransaction:
         """Return a transaction of this client's senders and receivers, to be used in a ``with`` block.
 
@@ -613,7 +613,7 @@ class ServiceBusClient:
 
         return Paged(fetch)
 
-    @guarded
+    @guard
     def _receiver(
         self,
         name: str,

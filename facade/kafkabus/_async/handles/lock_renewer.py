@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from typing_extensions import Self
 
-from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guarded
+from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guard
 from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
 from kafkabus._core.message import ServiceBusReceivedMessage
@@ -136,7 +136,7 @@ class AutoLockRenewer:
     ) -> None:
         await self.close()
 
-    @guarded
+    @guard
     def register(
         self,
         receiver: LockHolder,
@@ -173,7 +173,7 @@ class AutoLockRenewer:
         failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
         self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
 
-    @guarded
+    @guard
     async def close(self, wait: bool = True) -> None:
         """Stop renewing; locks are left to expire.
 

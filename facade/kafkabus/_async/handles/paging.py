@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
-from kafkabus._async.compat import guarded
+from kafkabus._async.compat import guard
 
 T = TypeVar("T")
 
@@ -28,7 +28,7 @@ class Paged(Generic[T]):
     def __aiter__(self) -> AsyncIterator[T]:
         return self
 
-    @guarded
+    @guard
     async def __anext__(self) -> T:
         if self._left is None:
             self._left = deque(await self._fetch())
@@ -36,7 +36,7 @@ class Paged(Generic[T]):
             raise StopAsyncIteration
         return self._left.popleft()
 
-    @guarded
+    @guard
     async def by_page(self, continuation_token: str | None = None) -> AsyncIterator[Paged[T]]:
         """Yield pages of 100 items.
 

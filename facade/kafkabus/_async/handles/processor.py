@@ -13,7 +13,7 @@ from typing import Literal, TypedDict
 
 from typing_extensions import Self, Unpack
 
-from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guarded
+from kafkabus._async.compat import CALLBACK_ERRORS, Bell, Worker, guard
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.receiver import ServiceBusReceiver
 from kafkabus._async.handles.session import ServiceBusSession
@@ -152,7 +152,7 @@ class _Processor:
         """Whether it was started and not stopped."""
         return bool(self._workers)
 
-    @guarded
+    @guard
     async def start(self) -> None:
         """Begin to receive, and return at once. A second call does nothing."""
         if self._workers:
@@ -162,7 +162,7 @@ class _Processor:
             bell = Bell()
             self._workers.append((self._worker(bell), bell))
 
-    @guarded
+    @guard
     async def stop(self) -> None:
         """Stop receiving, and wait for the callbacks that run; messages that they did not see are available at once."""
         self._stopping = True
@@ -268,7 +268,7 @@ class ServiceBusProcessor(_Processor):
         self._renewer: AutoLockRenewer | None = None
         self._receiver: ServiceBusReceiver | None = None
 
-    @guarded
+    @guard
     async def start(self) -> None:
         """Begin to receive, and return at once. A second call does nothing."""
         if self._receiver is None:

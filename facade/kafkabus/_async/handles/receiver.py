@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import Self
 
-from kafkabus._async.compat import caller_left, guarded, on_left, uninterrupted
+from kafkabus._async.compat import caller_left, guard, on_left, run_uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.disposition import delivered_too_often
 from kafkabus._async.dispositions.transaction_commit import PendingSettlement
@@ -121,7 +121,7 @@ class ServiceBusReceiver:
         # How many bytes of messages a claim takes, as far as their sizes are known before.
         self._most_bytes: float = math.inf
         self._closed = False
-        context.readers.opened(path)
+        context.receiving.readers.on_open(path)
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -131,7 +131,7 @@ class ServiceBusReceiver:
     def __str__(self) -> str:
         return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
 
-    @guarded
+    @guard
     async def __aenter__(self) -> Self:
         self._check_open()
         await self._entity()
@@ -144,7 +144,7 @@ class ServiceBusReceiver:
     ) -> None:
         await self.close()
 
-    @guarded
+    @guard
     async def close(self) -> None:
         """Close the receiver. A second call does nothing.
 
@@ -157,7 +157,7 @@ class ServiceBusReceiver:
         if self._session is not None:
             await self._session._close()
         if not before:
-            await self._context.readers.closed(self._path)
+            await self._context.receiving.readers.on_close(self._path)
 
     # blocking: def next(self) -> ServiceBusReceivedMessage:
     # blocking:     """Return the next message, as ``next(receiver)`` does."""
@@ -168,7 +168,7 @@ class ServiceBusReceiver:
         """The session that it receives from; None if it does not receive from a session."""
         return self._session
 
-    @guarded
+    @guard
     async def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
@@ -210,7 +210,7 @@ class ServiceBusReceiver:
         self._check_open()
         return self
 
-    @guarded
+    @guard
     async def __anext__(self) -> ServiceBusReceivedMessage:
         while True:
             self._check_open()
@@ -238,7 +238,7 @@ class ServiceBusReceiver:
         """
         await self.complete_messages([message], transaction=transaction)
 
-    @guarded
+    @guard
     async def complete_messages(
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
@@ -288,7 +288,7 @@ class ServiceBusReceiver:
         """
         await self.abandon_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
-    @guarded
+    @guard
     async def abandon_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -332,7 +332,7 @@ class ServiceBusReceiver:
         """
         await self.defer_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
-    @guarded
+    @guard
     async def defer_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -355,7 +355,7 @@ class ServiceBusReceiver:
         full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
         for one, deferral in asked:
             if not deferral.full and deferral.too_much is None:
-                lost += one.settled(deferral.lost)
+                lost += one.mark_settled(deferral.lost)
         _check_changes(entity, asked)
         if full:
             raise too_many_deferred(entity, full[0])
@@ -392,7 +392,7 @@ class ServiceBusReceiver:
             transaction=transaction,
         )
 
-    @guarded
+    @guard
     async def dead_letter_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -419,7 +419,7 @@ class ServiceBusReceiver:
             lost = await self._dead_letter(entity, batches, reason, error_description, changes)
         self._end("dead_letter", "dead-lettered", batches, lost)
 
-    @guarded
+    @guard
     async def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
     ) -> datetime:
@@ -447,7 +447,7 @@ class ServiceBusReceiver:
             raise MessageAlreadySettled  # By another thread, while this one waited.
         return until
 
-    @guarded
+    @guard
     async def receive_deferred_messages(
         self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None, **unsupported: object
     ) -> list[ServiceBusReceivedMessage]:
@@ -493,7 +493,7 @@ class ServiceBusReceiver:
         self._note_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 
-    @guarded
+    @guard
     async def peek_messages(
         self,
         max_message_count: int = 1,
@@ -531,11 +531,13 @@ class ServiceBusReceiver:
             lock = await self._open_session(self._session, timeout)
             self._peeker.keep_to(lock.session)
         if not sequence_number:
-            return await self._peeker.look_on(self._context.peek_parts, entity, max_message_count)
+            return await self._peeker.look_on(self._context.receiving.peek_parts, entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
-        return await self._peeker.look_from(self._context.peek_parts, entity, partition, offset, max_message_count)
+        return await self._peeker.look_from(
+            self._context.receiving.peek_parts, entity, partition, offset, max_message_count
+        )
 
-    @guarded
+    @guard
     async def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
         """Settle all waiting messages without receiving them; locked, deferred and scheduled messages stay.
 
@@ -580,7 +582,7 @@ class ServiceBusReceiver:
                 first = 0 if state is None else state.cursor
                 for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
                     last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
-                    records = await self._context.archive.read(entity, partition, start, last)
+                    records = await self._context.stores.archive.read(entity, partition, start, last)
                     await self._context.dispositions.put_off(entity, partition, records)
 
     async def _ask(
@@ -615,7 +617,7 @@ class ServiceBusReceiver:
         )
         for one, settlement in asked:
             if settlement.too_much is None:
-                lost += one.settled(settlement.lost)
+                lost += one.mark_settled(settlement.lost)
         _check_changes(entity, asked)
         return lost
 
@@ -639,7 +641,7 @@ class ServiceBusReceiver:
                 entity, partition, records, reason=reason, description=description, changes=kept
             )
             for one in there:
-                lost += one.settled(refused.get(one.delivery.lease, []))
+                lost += one.mark_settled(refused.get(one.delivery.lease, []))
         return lost
 
     async def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
@@ -649,7 +651,7 @@ class ServiceBusReceiver:
             entity, batches, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
         )
         for one, renewal in asked:
-            lost += one.renewed(renewal.lost, renewal.expiry)
+            lost += one.mark_renewed(renewal.lost, renewal.expiry)
         return lost
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
@@ -675,7 +677,7 @@ class ServiceBusReceiver:
             )
             for partition, offsets in wanted.items()
         ]
-        reader = await self._context.readers.of(entity)
+        reader = await self._context.receiving.readers.reader_of(entity)
         await self._context.ledger_client.execute(*recalls)
         if self._session is not None and any(recall.gone for recall in recalls):
             raise self._session._lost()
@@ -695,7 +697,7 @@ class ServiceBusReceiver:
         try:
             if any(recall.stale_rules for recall in recalls):
                 entity = await self._context.catalog.entity_anew(entity)
-                reader.log.go_by(entity)
+                reader.log.follow(entity)
             for recall in recalls:
                 grants += await self._read_recalled(entity, reader, recall)
             if lock is not None:
@@ -771,11 +773,11 @@ class ServiceBusReceiver:
 
     def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if instruments.observer is not None and messages:
-            instruments.observer.on_received(self.entity_path, len(messages))
+            instruments.observer.on_receive(self.entity_path, len(messages))
 
     def _note_failure(self, operation: str, error: BaseException) -> None:
         if instruments.observer is not None and isinstance(error, Exception):
-            instruments.observer.on_failure(self.entity_path, operation, error)
+            instruments.observer.on_error(self.entity_path, operation, error)
 
     async def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
@@ -861,12 +863,12 @@ class ServiceBusReceiver:
             return self._is_unwanted() or not self._context.catalog.goes_by(entity)
 
         if lock is None:
-            reader = await self._context.readers.messages_of(entity)
+            reader = await self._context.receiving.readers.messages_of(entity)
             grants = await reader.receive(
                 count, min(wait, reader.log.slice), is_over, take=take, most_bytes=self._most_bytes
             )
         else:
-            reader = await self._context.readers.sessions_of(entity)
+            reader = await self._context.receiving.readers.sessions_of(entity)
             if self._most_bytes < math.inf:
                 count = min(count, UNREAD_AT_ONCE)
             grants = await reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
@@ -926,7 +928,7 @@ class ServiceBusReceiver:
         """Report a settlement to the process's observer, and raise an error if locks were lost."""
         if instruments.observer is not None:
             count = sum(len(one.messages) for one in batches)
-            instruments.observer.on_settled(self.entity_path, outcome, count - len(lost))
+            instruments.observer.on_settlement(self.entity_path, outcome, count - len(lost))
         try:
             self._raise_lost(done, lost)
         except Exception as error:
@@ -968,7 +970,7 @@ class ServiceBusReceiver:
         for grant in delivered:
             messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
             if grant.records:
-                self._peeker.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
+                self._peeker.on_receive(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
 
     def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
@@ -990,7 +992,7 @@ class ServiceBusReceiver:
         ]
         try:
             # This call must learn which messages were settled, also if its task is cancelled.
-            await uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+            await run_uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         finally:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
@@ -1110,7 +1112,7 @@ def _check_receivable(entity: Entity) -> None:
         InvalidOperationError: It forwards its messages.
     """
     entity.check_in_use()
-    closed_by = entity.closed_by
+    closed_by = entity.closing_status
     if closed_by is not None:
         raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
     if entity.forwards_to is not None:

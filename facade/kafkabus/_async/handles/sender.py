@@ -14,7 +14,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus._async.compat import guarded
+from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._async.entities.partition_availability import LOOK_TIME
@@ -91,7 +91,7 @@ class ServiceBusSender:
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
-    @guarded
+    @guard
     async def __aenter__(self) -> Self:
         self._check_open()
         await self._context.catalog.entity(self._path)
@@ -102,7 +102,7 @@ class ServiceBusSender:
     ) -> None:
         await self.close()
 
-    @guarded
+    @guard
     async def close(self) -> None:
         """Close the sender; sent messages are durable already. A second call does nothing."""
         self._closed = True
@@ -194,7 +194,7 @@ class ServiceBusSender:
             )
         return numbers
 
-    @guarded
+    @guard
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -239,7 +239,7 @@ class ServiceBusSender:
                 "scheduled, are cancelled, are duplicates, or were enqueued at their time"
             )
 
-    @guarded
+    @guard
     async def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
         """Have a transaction send messages."""
         transaction._check(self._context)
@@ -269,7 +269,7 @@ class ServiceBusSender:
             return outgoing
         return [in_first_format(message, self._context.settings.namespace) for message in outgoing]
 
-    @guarded
+    @guard
     async def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
         """Send messages, see ``send_messages``; return their places if one is scheduled."""
         if not outgoing:
@@ -278,10 +278,10 @@ class ServiceBusSender:
             places = await self._store(outgoing, seconds)
         except ServiceBusError as error:
             if instruments.observer is not None:
-                instruments.observer.on_failure(self.entity_name, "send", error)
+                instruments.observer.on_error(self.entity_name, "send", error)
             raise
         if instruments.observer is not None:
-            instruments.observer.on_sent(self.entity_name, len(outgoing))
+            instruments.observer.on_send(self.entity_name, len(outgoing))
         return places
 
     async def _store(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
@@ -367,7 +367,9 @@ class ServiceBusSender:
         context, entity = self._context, send.entity
         keyed, keyless = (
             [record for record in records if record.position in positions]
-            for records in self._choose_partitions(entity, send.outgoing, await context.availability.of(entity))
+            for records in self._choose_partitions(
+                entity, send.outgoing, await context.availability.find_unavailable(entity)
+            )
         )
         await context.marks.announce(entity, send.outgoing, {record.partition for record in (*keyed, *keyless)})
         refused = await self._send_keyed(send, keyed) if keyed else []
@@ -398,7 +400,7 @@ class ServiceBusSender:
             keep_offsets=send.places.wanted,
             waits_for_topic=send.waits_for_topic,
         )
-        if not reports.failures and reports.done:
+        if not reports.failures and reports.is_done:
             send.places.add(records, reports)
             return []
         refused = send.refused(records, reports)
@@ -422,7 +424,7 @@ class ServiceBusSender:
                 keep_offsets=send.places.wanted,
                 waits_for_topic=send.waits_for_topic,
             )
-            if reports.done and not reports.failures:
+            if reports.is_done and not reports.failures:
                 send.places.add(records, reports)
                 return []
             refused = send.refused(records, reports)
@@ -430,7 +432,7 @@ class ServiceBusSender:
                 return refused
             unavailable = await context.availability.look(entity)
             if (
-                not reports.done
+                not reports.is_done
                 or time.monotonic() >= send.deadline
                 or not all(failure.elsewhere for failure in reports.failures)
             ):
@@ -449,7 +451,7 @@ class ServiceBusSender:
             await context.marks.announce(entity, send.outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
-    @guarded
+    @guard
     async def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """Return an empty batch within the namespace's limit.
 
@@ -655,13 +657,13 @@ class _Unsent:
         unstored = {
             record.position
             for records, reports, _ in self._parts
-            for record in (_failed(records, reports.failures) if reports.done else records)
+            for record in (_failed(records, reports.failures) if reports.is_done else records)
         }
         for records, reports, unavailable in self._parts:
             missing += reports.left + len(reports.failures)
             failed += [one.message_id for one in _failed(records, [f for f in reports.failures if not f.unknown])]
             unknown += [one.message_id for one in _failed(records, [f for f in reports.failures if f.unknown])]
-            if not reports.done:
+            if not reports.is_done:
                 unknown += [one.message_id for one in records if one.message_id not in failed]
             hit = unavailable & {record.partition for record in records}
             if hit:
@@ -715,7 +717,7 @@ class _Send:
 
         None may, if any record failed for another reason, or if one of several records that are alike was stored.
         """
-        if self.waits_for_topic or not reports.done or time.monotonic() >= self.deadline:
+        if self.waits_for_topic or not reports.is_done or time.monotonic() >= self.deadline:
             return []
         if not all(failure.topic_gone for failure in reports.failures):
             return []

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from datetime import datetime
 
-from kafkabus._async.compat import guarded
+from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.receiving.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus._core.compatibility import check_timeout, warn_unsupported
@@ -70,7 +70,7 @@ class ServiceBusSession:
         """When the session's lock expires, in UTC, on the ledger's clock; None before it is locked."""
         return None if self._lock is None else from_milliseconds(self._lock.expiry)
 
-    @guarded
+    @guard
     async def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
         """Lock the session anew, for the queue's whole lock duration from now on.
 
@@ -99,7 +99,7 @@ class ServiceBusSession:
         lock.expiry = extend.expiry
         return from_milliseconds(extend.expiry)
 
-    @guarded
+    @guard
     async def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
         """Return the state that a receiver of the session set last; None if none was set, or it was cleared.
 
@@ -119,7 +119,7 @@ class ServiceBusSession:
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return await self._state(entity, lock, get)
 
-    @guarded
+    @guard
     async def set_state(
         self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -160,7 +160,7 @@ class ServiceBusSession:
             return None
         if not ask.state.stored:
             # Also if another receiver set the state and did not get to the end: a state that was seen is not taken back.
-            await self._context.session_states.store(entity, ask.ledger, ask.state)
+            await self._context.stores.session_states.store(entity, ask.ledger, ask.state)
         return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
@@ -175,7 +175,7 @@ class ServiceBusSession:
 
     async def _reader(self) -> SessionReader:
         entity = await self._context.catalog.entity(self._path)
-        return await self._context.readers.sessions_of(entity)
+        return await self._context.receiving.readers.sessions_of(entity)
 
     async def _locked(self) -> SessionLock:
         """Return the lock; lock the session if that was not done yet.
@@ -208,7 +208,7 @@ class ServiceBusSession:
         if self._lock is not None:
             return self._lock
         entity = await self._context.catalog.entity(self._path)
-        reader = await self._context.readers.sessions_of(entity)
+        reader = await self._context.receiving.readers.sessions_of(entity)
         await self._context.connections.notifications.note_use(entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
@@ -271,7 +271,7 @@ async def session_ids(context: ClientContext, path: EntityPath, state_updated_af
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
     entity = await context.catalog.entity(path)
-    reader = await context.readers.sessions_of(entity)
+    reader = await context.receiving.readers.sessions_of(entity)
     await context.connections.notifications.note_use(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[ListSessions | ListUpdatedStates] = [ListUpdatedStates(ledger, after) for ledger in entity.ledgers]

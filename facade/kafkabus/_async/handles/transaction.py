@@ -14,7 +14,7 @@ from types import TracebackType
 
 from typing_extensions import Self
 
-from kafkabus._async.compat import guarded, uninterrupted
+from kafkabus._async.compat import guard, run_uninterrupted
 from kafkabus._async.context import ClientContext
 from kafkabus._async.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
 from kafkabus._async.kafka.producer import OutgoingRecord
@@ -92,7 +92,7 @@ class ServiceBusTransaction:
         self._open = True
         return self
 
-    @guarded
+    @guard
     async def __aexit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -103,7 +103,7 @@ class ServiceBusTransaction:
         commit = TransactionCommit(self._context.commit_parts, self.transaction_id, self._sends, self._settlements)
         try:
             if exc_type is None:
-                await uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
+                await run_uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
                 self._report()
         except BaseException:
             self._in_doubt = commit.done
@@ -117,9 +117,9 @@ class ServiceBusTransaction:
         if observer is None:
             return
         for sends in self._sends:
-            observer.on_sent(sends.entity.path.name, len(sends.outgoing))
+            observer.on_send(sends.entity.path.name, len(sends.outgoing))
         for one in self._settlements:
-            observer.on_settled(str(one.path), one.verb, len(one.batch.messages))
+            observer.on_settlement(str(one.path), one.verb, len(one.batch.messages))
 
     def _check(self, context: ClientContext) -> None:
         """Check that a handle's work may be part of the transaction.

@@ -47,7 +47,7 @@ class Deliveries:
         reports.when_done(wake)
         with self._guard:
             if self._producer is CLOSED:
-                return reports.done
+                return reports.is_done
             self._waiting.add(wake)
             serve = not self._serving
             self._serving = True
@@ -59,7 +59,7 @@ class Deliveries:
         finally:
             with self._guard:
                 self._waiting.discard(wake)
-        return reports.done
+        return reports.is_done
 
     def _serve(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from kafkabus._async.compat import Alarm, Lock, Pool, acquire, try_acquire
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.record import Record, size_of
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
 from kafkabus._kafka.client_options import GONE, PASSING, offset_reader_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
@@ -71,39 +72,43 @@ class OffsetReader:
         deadline = time.monotonic() + timeout
         place = (topic, partition)
         # A consumer that has the partition already need not be assigned anew.
-        for one in sorted(self._consumers, key=lambda one: one.assigned != place):
-            if await try_acquire(one.turn):
+        for consumer in sorted(self._consumers, key=lambda consumer: consumer.assigned != place):
+            if await try_acquire(consumer.turn):
                 break
         else:
-            one = self._consumers[partition % CONSUMERS]
-            if not await acquire(one.turn, max(0.0, timeout)):
+            consumer = self._consumers[partition % CONSUMERS]
+            if not await acquire(consumer.turn, max(0.0, timeout)):
                 raise UnfinishedReadError(
                     f"other reads by offset took all the time: {topic}/{partition} was not read", []
                 )
         try:
-            return await self._pool.run(one.read, topic, partition, first, last, deadline, most_bytes)
+            return await self._pool.run(consumer.read, topic, partition, first, last, deadline, most_bytes)
         finally:
-            one.used_at = time.monotonic()
-            one.turn.release()
+            consumer.used_at = time.monotonic()
+            consumer.turn.release()
             self._alarm.set(REST_AFTER)
 
     async def _rest(self) -> None:
         """Have consumers that were not used for a while fetch nothing until the next read."""
-        for one in self._consumers:
-            if one.assigned and time.monotonic() - one.used_at >= REST_AFTER and await try_acquire(one.turn):
+        for consumer in self._consumers:
+            if (
+                consumer.assigned
+                and time.monotonic() - consumer.used_at >= REST_AFTER
+                and await try_acquire(consumer.turn)
+            ):
                 try:
-                    await self._pool.run(one.rest)
+                    await self._pool.run(consumer.rest)
                 finally:
-                    one.turn.release()
-        if any(one.assigned for one in self._consumers):
+                    consumer.turn.release()
+        if any(consumer.assigned for consumer in self._consumers):
             self._alarm.set(REST_AFTER)
 
     async def close(self) -> None:
         """Close the consumers that were opened."""
         await self._alarm.stop()
-        for one in self._consumers:
-            async with one.turn:
-                await self._pool.run(one.close)
+        for consumer in self._consumers:
+            async with consumer.turn:
+                await self._pool.run(consumer.close)
 
 
 def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
@@ -160,7 +165,7 @@ class _PointConsumer:
             if message is None:
                 if end is not None:
                     # Only after a silence: a new leader reports such an end, too, until it knows what is committed.
-                    raise _truncated(topic, partition, end, last)
+                    raise _truncation_error(topic, partition, end, last)
                 self._check_topic(consumer, topic)
                 continue
             error, offset = message.error(), message.offset() or 0
@@ -171,9 +176,9 @@ class _PointConsumer:
                     size += size_of(message)
                     if most_bytes is not None and size >= most_bytes:
                         return records
-            elif error.code() == KafkaError._AUTO_OFFSET_RESET:
+            elif error.code() == error_codes.AUTO_OFFSET_RESET:
                 return self._read_from_start(consumer, topic, partition, first, last, deadline, most_bytes)
-            elif error.code() == KafkaError._PARTITION_EOF:
+            elif error.code() == error_codes.PARTITION_EOF:
                 # The last record, if there is one, is before the end.
                 end, offset = offset, offset - 1
             else:
@@ -208,12 +213,12 @@ class _PointConsumer:
         except KafkaException:
             return  # No broker answers; that may change.
         if known.error is not None and known.error.code() in GONE:
-            raise _gone(topic)
+            raise _gone_error(topic)
 
     def _check_event(self, error: KafkaError, topic: str, partition: int, offset: int) -> None:
         """Raise for an event that waiting does not mend, also for one that Kafka's client would pass over."""
         if error.code() in GONE:
-            raise _gone(topic)
+            raise _gone_error(topic)
         if error.code() in NO_RIGHTS:
             raise no_rights(self._settings.bootstrap_servers, f"read topic {topic!r}", error)
         if error.fatal() or error.code() not in PASSING:
@@ -240,7 +245,7 @@ class _PointConsumer:
                 [],
             ) from error
         if start <= first:
-            raise _truncated(topic, partition, end, last)
+            raise _truncation_error(topic, partition, end, last)
         return self._read(topic, partition, start, last, deadline, most_bytes) if start <= last else []
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
@@ -262,7 +267,7 @@ class _PointConsumer:
         return self._consumer
 
 
-def _gone(topic: str) -> MessagingEntityNotFoundError:
+def _gone_error(topic: str) -> MessagingEntityNotFoundError:
     return MessagingEntityNotFoundError(f"its topic {topic} is gone: the entity was deleted")
 
 
@@ -282,7 +287,7 @@ class LogTruncatedError(ServiceBusError):
     """A log ends before an offset at which a record was stored once."""
 
 
-def _truncated(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:
+def _truncation_error(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"the log of {topic}/{partition} ends at offset {end}, and offset {wanted} was stored there once: it was truncated "
         "or made anew behind our back; nothing is skipped silently"

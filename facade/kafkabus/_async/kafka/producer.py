@@ -8,13 +8,14 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaException, Producer
 
 from kafkabus._async.compat import Pool, sleep
 from kafkabus._async.kafka.compat import Deliveries
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.record import as_bytes
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import producer_options
 from kafkabus._kafka.closed import CLOSED
@@ -81,7 +82,7 @@ async def look_again(pool: Pool, producer: Producer, topic: str, error: KafkaExc
         await pool.run(producer.list_topics, topic, 1.0)
 
 
-_UNKNOWN = {KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+_UNKNOWN = {error_codes.UNKNOWN_TOPIC, error_codes.UNKNOWN_PARTITION}
 
 
 class RecordProducer:
@@ -118,7 +119,7 @@ class RecordProducer:
                 record is a failure at once.
 
         Returns:
-            The records' delivery reports; not ``done`` if time ran out.
+            The records' delivery reports; not ``is_done`` if time ran out.
         """
         began = time.monotonic()
         deadline = began + timeout
@@ -146,10 +147,10 @@ class RecordProducer:
                     await look_again(
                         self._pool, self._producer, topic, error, min(deadline, began + TOPIC_APPEARS_WITHIN)
                     )
-        if not reports.done:
+        if not reports.is_done:
             await self._deliveries.wait(reports, deadline - time.monotonic())
         if instruments.observer is not None:
-            instruments.observer.kafka_stored(time.monotonic() - began, len(reports.failures) + reports.left)
+            instruments.observer.on_kafka_store(time.monotonic() - began, len(reports.failures) + reports.left)
         return reports
 
     async def close(self) -> None:

@@ -22,9 +22,9 @@ class TopicAdmin:
         self._pool = pool
 
     @property
-    def reached(self) -> bool:
+    def has_contact(self) -> bool:
         """Whether a broker was reached."""
-        return self._topics.reached
+        return self._topics.has_contact
 
     @property
     def asks_together(self) -> bool:

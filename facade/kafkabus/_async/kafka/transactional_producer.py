@@ -14,6 +14,7 @@ from kafkabus._async.compat import Alarm, Pool, Semaphore
 from kafkabus._async.kafka.producer import TOPIC_APPEARS_WITHIN, OutgoingRecord, look_again
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import transactional_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
@@ -89,18 +90,18 @@ class TransactionalProducer:
             OperationTimeoutError: Kafka did not acknowledge all records in time.
             ServiceBusError: Kafka's client refuses a record.
         """
-        producer = self._begun()
+        producer = self._begun_producer()
         found: dict[int, Stored] = {}
         failed: list[tuple[str, KafkaError]] = []
 
         def note(index: int) -> Callable[[KafkaError | None, Message], None]:
-            def told(error: KafkaError | None, message: Message) -> None:
+            def on_report(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
                     failed.append((message.topic() or "", error))
                 elif (offset := message.offset()) is not None and offset >= 0:
                     found[index] = Stored(message.partition() or 0, offset)
 
-            return told
+            return on_report
 
         until = time.monotonic() + (TOPIC_APPEARS_WITHIN if waits_for_topic else 0)
         for index, (topic, record) in enumerate(records):
@@ -108,7 +109,7 @@ class TransactionalProducer:
         await self._pool.run(producer.flush, SEND_TIMEOUT)
         if failed:
             topic, error = failed[0]
-            if error.code() == KafkaError._PURGE_QUEUE:
+            if error.code() == error_codes.PURGE_QUEUE:
                 error = await self._why_refused(producer, error)
             if error.code() in NO_RIGHTS:
                 raise no_rights(self._settings.bootstrap_servers, f"write to topic {topic!r}", error)
@@ -164,9 +165,9 @@ class TransactionalProducer:
             reraise=True,
         )
         try:
-            await retrying(self._pool.run, self._begun().commit_transaction, END_TIMEOUT)
+            await retrying(self._pool.run, self._begun_producer().commit_transaction, END_TIMEOUT)
         except KafkaException as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
     async def abort(self) -> None:
         """Abort the transaction.
@@ -175,7 +176,7 @@ class TransactionalProducer:
             ServiceBusCommunicationError: Kafka cannot be reached; the broker aborts the transaction by itself after a while.
         """
         try:
-            await self._run(self._begun().abort_transaction, END_TIMEOUT)
+            await self._run(self._begun_producer().abort_transaction, END_TIMEOUT)
         except ServiceBusCommunicationError:
             await self.reset()
 
@@ -202,7 +203,7 @@ class TransactionalProducer:
         self._producer = producer
         return producer
 
-    def _begun(self) -> Producer:
+    def _begun_producer(self) -> Producer:
         if self._producer is None:
             raise ServiceBusError("no transaction was begun")
         return self._producer
@@ -212,9 +213,9 @@ class TransactionalProducer:
             await self._pool.run(call, *arguments)
         except KafkaException as error:
             self.forget()
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
-    def _refused(self, error: KafkaException) -> ServiceBusError:
+    def _refusal_error(self, error: KafkaException) -> ServiceBusError:
         if error.args[0].code() in NO_RIGHTS:
             return no_rights(
                 self._settings.bootstrap_servers, f"store transaction {self.transactional_id!r}", error.args[0]
@@ -272,13 +273,13 @@ class TransactionalProducers:
     async def _rest(self) -> None:
         """End Kafka's clients of producers that were not borrowed for a while, but for the last one."""
         with self._guard:
-            idle = [one for one in self._idle[:-1] if time.monotonic() - one[0] >= IDLE]
+            idle = [producer for producer in self._idle[:-1] if time.monotonic() - producer[0] >= IDLE]
             del self._idle[: len(idle)]
             is_through = len(self._idle) <= 1
         await self._forget(idle)
         with self._guard:
             # Kafka remembers each name for a week.
-            self._resting += [one for _, one in idle]
+            self._resting += [producer for _, producer in idle]
         if not is_through:
             self._alarm.set(IDLE)
 
@@ -291,5 +292,5 @@ class TransactionalProducers:
         await self._pool.close()
 
     async def _forget(self, idle: Sequence[tuple[float, TransactionalProducer]]) -> None:
-        for _, one in idle:
-            await self._pool.run(one.forget)
+        for _, producer in idle:
+            await self._pool.run(producer.forget)

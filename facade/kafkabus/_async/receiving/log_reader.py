@@ -12,7 +12,7 @@ import math
 import time
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from kafkabus._async.compat import Lock, ThreadBell, acquire, longest_wait, try_acquire
@@ -81,23 +81,23 @@ class ReaderParts:
 class LogListener(Protocol):
     """The reader of messages, or of sessions, that a log reader works for."""
 
-    def notified(self, partition: int) -> None:
+    def on_notification(self, partition: int) -> None:
         """Note that messages may have become available."""
         ...
 
-    def noted(self, partition: int, granted: Granted) -> None:
+    def on_note(self, partition: int, granted: Granted) -> None:
         """Note the answer of a partition's ledger."""
         ...
 
-    def needed(self) -> Iterable[int]:
+    def needed_partitions(self) -> Iterable[int]:
         """Return the partitions that this client must read, also if another client is at home there."""
         ...
 
-    def doubted(self) -> None:
+    def on_suspected_truncation(self) -> None:
         """Note that a log may have been truncated, or that the brokers did not say where logs end."""
         ...
 
-    def woken(self) -> None:
+    def on_activity(self) -> None:
         """Note that something happened after nothing had happened for a while."""
         ...
 
@@ -109,9 +109,48 @@ class LogListener(Protocol):
         """
         ...
 
-    def let_go(self) -> None:
+    def on_release(self) -> None:
         """Note that the consumer was closed until the next call."""
         ...
+
+
+@dataclass(slots=True)
+class _News:
+    """Notes of the notifications' worker, for the next turn.
+
+    Attributes:
+        partitions: The partitions of which messages may have become available.
+        lost_notifications: Whether notifications may have been lost.
+        clients: The clients that receive from the entity; None if that is not known.
+        listens: Whether the worker notes anything for the reader.
+    """
+
+    partitions: set[int] = field(default_factory=set[int])
+    lost_notifications: bool = False
+    clients: list[str] | None = None
+    listens: bool = False
+
+
+@dataclass(slots=True)
+class _Pace:
+    """How often a reader asks all ledgers: more and more rarely while nothing happens.
+
+    Attributes:
+        maintained_at: When a receiver last had its turn, on the monotonic clock.
+        next_slow_poll: When the next slow poll is due, on the monotonic clock.
+        slow_poll_every: The time between slow polls, in seconds.
+        was_active: Whether anything happened since the last slow poll.
+    """
+
+    maintained_at: float = 0.0
+    next_slow_poll: float = 0.0
+    slow_poll_every: float = SLOW_POLL
+    was_active: bool = True
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether nothing has happened for a while."""
+        return self.slow_poll_every > SLOW_POLL and not self.was_active
 
 
 class LogReader:
@@ -132,7 +171,6 @@ class LogReader:
         plan: The records that were read and not claimed, and the state of each partition.
         is_full: Whether Redis is nearly full, so that nothing new is claimed.
         is_closed: Whether the reader was closed.
-        next_slow_poll: When the next slow poll is due, on the monotonic clock.
         granted: Reads the records of granted messages, as they are stored.
         undelivered: The messages that were granted and reached no receiver.
     """
@@ -147,16 +185,9 @@ class LogReader:
         self.plan = Plan(entity.partitions, zlib.crc32(parts.connections.client_id.encode()))
         self.is_full = False
         self.is_closed = False
-        self.next_slow_poll = 0.0
         self._turn = Lock()
-        # Notes of the notifications' worker, for the next turn.
-        self._heard: set[int] = set()
-        self._missed = False
-        self._clients: list[str] | None = None
-        self._listens = False
-        self._tended_at = 0.0
-        self._slow_poll_every = SLOW_POLL
-        self._was_active = True
+        self._news = _News()
+        self._pace = _Pace()
         self._changes: Sequence[str | None] = [None] * entity.partitions
         self._bell = ThreadBell()
         self._fetcher = PartitionFetcher(
@@ -192,7 +223,7 @@ class LogReader:
         """Read on from the ledgers' cursors: where the consumer stands, and what it has read, is not known for sure."""
         self._needs_resync = True
 
-    def go_by(self, entity: Entity) -> None:
+    def follow(self, entity: Entity) -> None:
         """Use a later description of the entity, with the same ledgers, unless later rules are known."""
         if entity.rules_version >= self.entity.rules_version:
             self.entity = entity
@@ -200,12 +231,12 @@ class LogReader:
     @property
     def is_awake(self) -> bool:
         """Whether anything is fetched or listened to for this reader."""
-        return self._fetcher.is_fetching or self._listens
+        return self._fetcher.is_fetching or self._news.listens
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing has happened for a while."""
-        return self._slow_poll_every > SLOW_POLL and not self._was_active
+        return self._pace.is_calm
 
     @property
     def slice(self) -> float:
@@ -221,29 +252,29 @@ class LogReader:
     @property
     def is_receiving(self) -> bool:
         """Whether any receiver waits, or did a moment ago."""
-        return self._turn.locked() or time.monotonic() - self._tended_at < RECEIVING
+        return self._turn.locked() or time.monotonic() - self._pace.maintained_at < RECEIVING
 
-    def heard(self, partition: int) -> None:
+    def on_notification(self, partition: int) -> None:
         """Note that messages of a partition may have become available."""
-        self._heard.add(partition)
+        self._news.partitions.add(partition)
         self._bell.ring()
 
-    def missed(self) -> None:
+    def on_lost_notifications(self) -> None:
         """Note that notifications may have been lost: all ledgers are asked."""
-        self._missed = True
+        self._news.lost_notifications = True
         self._bell.ring()
 
-    def met(self, clients: list[str]) -> None:
+    def on_clients(self, clients: list[str]) -> None:
         """Note which clients receive from the entity."""
-        if self._clients is not None and set(clients) != set(self._clients):
-            self._clients = clients
-            self.missed()
+        if self._news.clients is not None and set(clients) != set(self._news.clients):
+            self._news.clients = clients
+            self.on_lost_notifications()
 
     async def rest(self) -> None:
         """Fetch and hear nothing until the next call; while a call is under way, do nothing."""
         if await try_acquire(self._turn):
             try:
-                await self._let_go()
+                await self._release()
             finally:
                 self._turn.release()
 
@@ -256,7 +287,7 @@ class LogReader:
         self.wake()
         async with self._turn:
             self.undelivered.report_lost()
-            await self._let_go()
+            await self._release()
 
     async def give_up(self) -> None:
         """Stop reading without waiting for the call that is under way, which stops it when it ends."""
@@ -265,14 +296,14 @@ class LogReader:
         self.undelivered.report_lost()
         await self.rest()
 
-    async def _let_go(self) -> None:
+    async def _release(self) -> None:
         for view in self.plan.views:
             view.stop()
-        self._needs_resync, self.next_slow_poll = False, 0.0
-        self._listener.let_go()
+        self._needs_resync, self._pace.next_slow_poll = False, 0.0
+        self._listener.on_release()
         self._parts.notifications.leave(self)
-        self._listens, self._clients = False, None
-        self._slow_poll_every, self._was_active = SLOW_POLL, True
+        self._news.listens, self._news.clients = False, None
+        self._pace.slow_poll_every, self._pace.was_active = SLOW_POLL, True
         self._fetcher.unassign_all()
 
     # Reading.
@@ -283,41 +314,41 @@ class LogReader:
         The time is rounded up to the next millisecond, because Kafka's client rounds it down.
         """
         now = time.monotonic()
-        until = min(deadline, self.next_slow_poll, now + longest_wait())
+        until = min(deadline, self._pace.next_slow_poll, now + longest_wait())
         due = self.plan.next_due()
         if due is not None:
             until = min(until, due)
-        if self.is_full or self.plan.resting or self.plan.claims_unread:
+        if self.is_full or self.plan.is_resting or self.plan.claims_unread:
             until = min(until, now + POLL_SLICE)
         return max(0, math.ceil((until - now) * 1000)) / 1000
 
-    async def tend(self, *, idle: bool) -> None:
+    async def maintain(self, *, idle: bool) -> None:
         """Keep the plan true: rules, home partitions, notifications, expired leases; begin and stop reading.
 
         Args:
             idle: Whether nothing is at hand, so that notifications are looked for.
         """
-        now = self._tended_at = time.monotonic()
+        now = self._pace.maintained_at = time.monotonic()
         await self._apply_changes()
-        if not self._listens:
-            self._listens = True
+        if not self._news.listens:
+            self._news.listens = True
             self._parts.notifications.listen(self)
-        if self._was_active:
-            self.next_slow_poll = min(self.next_slow_poll, now + SLOW_POLL)
-            if self._slow_poll_every > SLOW_POLL:
-                self._listener.woken()
-        if now >= self.next_slow_poll or (self._missed and idle):
+        if self._pace.was_active:
+            self._pace.next_slow_poll = min(self._pace.next_slow_poll, now + SLOW_POLL)
+            if self._pace.slow_poll_every > SLOW_POLL:
+                self._listener.on_activity()
+        if now >= self._pace.next_slow_poll or (self._news.lost_notifications and idle):
             await self._slow_poll(now)
         elif idle:
-            while self._heard:
-                partition = self._heard.pop()
+            while self._news.partitions:
+                partition = self._news.partitions.pop()
                 # A queue of the same name that was created again may have more partitions.
                 if partition < len(self.plan.views):
-                    self._was_active = True
-                    self._listener.notified(partition)
+                    self._pace.was_active = True
+                    self._listener.on_notification(partition)
         self.plan.expire(now)
         # Homes that seem to be at their ends may have got records while no receiver looked.
-        begin, stop = self.plan.wanted(now, unread=self._fetcher.has_news)
+        begin, stop = self.plan.choose_reading(now, unread=self._fetcher.has_news)
         for view in stop:
             view.stop()
         self._fetcher.unassign(view.partition for view in self.plan.views if not view.state.is_read)
@@ -326,15 +357,15 @@ class LogReader:
 
     async def _slow_poll(self, now: float) -> None:
         """Ask all ledgers, and look around; more and more rarely while nothing happens."""
-        calm = not (self._was_active or self.is_full or self.plan.resting) and all(
+        calm = not (self._pace.was_active or self.is_full or self.plan.is_resting) and all(
             view.state.is_verified for view in self.plan.views
         )
         if calm and await self._parts.upkeep_watch.is_heard():
-            self._slow_poll_every = min(2 * self._slow_poll_every, SLOWEST_POLL)
+            self._pace.slow_poll_every = min(2 * self._pace.slow_poll_every, SLOWEST_POLL)
         else:
-            self._slow_poll_every = SLOW_POLL
-        self.next_slow_poll = now + self._slow_poll_every
-        self._was_active = self._missed = False
+            self._pace.slow_poll_every = SLOW_POLL
+        self._pace.next_slow_poll = now + self._pace.slow_poll_every
+        self._pace.was_active = self._news.lost_notifications = False
         self.plan.clear_backoff(now)
         await self._find_homes()
         await self._ask_for_returned(changed_only=self.is_calm)
@@ -370,7 +401,7 @@ class LogReader:
         """
         if want <= 0 or self.plan.claims_unread or self.plan.redeliverable is not None:
             return True
-        buffered = self.plan.buffered
+        buffered = self.plan.buffer_length
         try:
             await self._fetcher.fetch(
                 want - buffered, None if buffered else wait, chooses=self.subscription_filter is not None
@@ -387,7 +418,7 @@ class LogReader:
     def add(self, partition: int, records: Sequence[Record]) -> int:
         """Put records into the plan; return how many were messages."""
         view = self.plan.views[partition]
-        self._was_active = True
+        self._pace.was_active = True
         if not view.state.is_read:
             return 0
         return view.add(records, self.subscription_filter, keep_all=self.entity.detects_duplicates)
@@ -400,7 +431,7 @@ class LogReader:
 
     def buffered_partitions(self) -> Iterable[int]:
         """Return the partitions with messages that were read and not claimed."""
-        return [view.partition for view in self.plan.views if view.buffered]
+        return [view.partition for view in self.plan.views if view.buffer_length]
 
     def position(self, partition: int) -> int:
         """Return the offset behind the last record that was read."""
@@ -422,11 +453,13 @@ class LogReader:
 
     async def _find_homes(self) -> None:
         entity = self.entity
-        if self._clients is None:
-            self._clients = await self._parts.notifications.meet(entity)
+        if self._news.clients is None:
+            self._news.clients = await self._parts.notifications.meet(entity)
         client_id = self._connections.client_id
-        self.plan.crowded = len(self._clients) > entity.partitions
-        homes = home_partitions(client_id, self._clients, entity.partitions).union(self._listener.needed())
+        self.plan.crowded = len(self._news.clients) > entity.partitions
+        homes = home_partitions(client_id, self._news.clients, entity.partitions).union(
+            self._listener.needed_partitions()
+        )
         for view in self.plan.views:
             view.home = view.partition in homes
 
@@ -447,7 +480,7 @@ class LogReader:
             await client.execute(*(claim for _, claim in claims))
         for view, claim in claims:
             if view.state.is_read:
-                await self.go_to(view, claim.granted)
+                await self.follow_cursor(view, claim.granted)
             await self.note(view, claim.granted)
         # Not before: ledgers whose answers did not come, or were not heeded, are asked again.
         self._changes = changes
@@ -461,7 +494,7 @@ class LogReader:
 
     async def read_again(self, delivery: Delivery, ranges: Sequence[Range]) -> list[Record]:
         """Read the messages of ranges that a lease holds, as receivers get them; see ``GrantedRecords.read``."""
-        return self.entity.granted(await self.granted.read(delivery, ranges))
+        return self.entity.change_granted(await self.granted.read(delivery, ranges))
 
     def is_late(self, grants: Sequence[Grant]) -> bool:
         """Return whether to hand out what was granted now, because a quarter of its lock is over."""
@@ -473,12 +506,12 @@ class LogReader:
 
     async def postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
         """Have scheduled messages, also those of plain producers, wait for their time; return the others."""
-        items, others = part_scheduled(records)
+        items, unscheduled = part_scheduled(records)
         if items:
             await self._connections.ledger_client.execute(
                 Postpone(self.entity.ledgers[delivery.partition], delivery.lease, items)
             )
-        return others
+        return unscheduled
 
     # The answers of ledgers.
 
@@ -487,15 +520,15 @@ class LogReader:
         view.cursor = granted.cursor
         view.redeliverable = granted.redeliverable > 0
         view.due_at = None if granted.due_in is None else time.monotonic() + granted.due_in
-        self._listener.noted(view.partition, granted)
+        self._listener.on_note(view.partition, granted)
         if granted.moves:
             await self._parts.transfers.finish(self.entity, view.partition)
         if granted.overdue:
             await self._parts.dispositions.activate(self.entity, view.partition)
 
-    async def go_to(self, view: PartitionView, granted: Granted) -> None:
+    async def follow_cursor(self, view: PartitionView, granted: Granted) -> None:
         """Read on from the ledger's cursor if it is elsewhere."""
-        elsewhere = view.moved(granted)
+        elsewhere = view.follow(granted)
         if elsewhere is not None:
             await self._fetcher.seek(view.partition, elsewhere)
 
@@ -511,12 +544,12 @@ class LogReader:
             detect_duplicates(
                 self.entity,
                 view.partition,
-                min(max(view.dedup_upto, one.start), one.upto),
-                one.upto,
-                view.before(one.upto),
+                min(max(view.dedup_upto, part.start), part.upto),
+                part.upto,
+                view.records_before(part.upto),
             )
-            for view, one in seen
-            if one is not None
+            for view, part in seen
+            if part is not None
         ]
 
     async def follow_detections(self, detections: Sequence[DetectDuplicates]) -> None:
@@ -525,17 +558,17 @@ class LogReader:
         Raises:
             ServiceBusError: A log was truncated, and the entity goes on with other ledgers.
         """
-        for one in detections:
-            view = self.plan.views[one.ledger.partition]
-            view.dedup_upto = one.dedup_upto
-            if one.log_truncated is not None:
-                cut = view.first_later(one.log_truncated)
+        for detection in detections:
+            view = self.plan.views[detection.ledger.partition]
+            view.dedup_upto = detection.dedup_upto
+            if detection.log_truncated is not None:
+                cut = view.first_later(detection.log_truncated)
                 await self._parts.recovery.recover_from_truncation(self.entity, view.partition, cut)
-            elif one.ahead:
+            elif detection.ahead:
                 # A ledger made anew looks at the window once more.
-                upto = min(one.start, view.seen_from)
+                upto = min(detection.start, view.seen_from)
                 view.dedup_upto = await self._parts.duplicate_scan.scan(
-                    self.entity, view.partition, one.dedup_upto, upto
+                    self.entity, view.partition, detection.dedup_upto, upto
                 )
 
     # Logs that were trimmed or truncated.
@@ -546,7 +579,7 @@ class LogReader:
         The caller has the turn.
         """
         view.mark_unverified()
-        self._listener.doubted()
+        self._listener.on_suspected_truncation()
 
     def is_verified(self, partition: int) -> bool:
         """Return whether no truncation of a log is to be looked for first."""

@@ -13,7 +13,7 @@ from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.record import Record, as_bytes, scheduled_for, session_of
+from kafkabus._core.record import Record, as_bytes, enqueue_time_of, session_of
 from kafkabus._ledger.operations import Peek, PeekedRange
 from kafkabus_mapping.codec import record_size
 from kafkabus_mapping.keys import partition_of
@@ -76,7 +76,7 @@ class MessagePeeker:
             self._turn = message._delivery.partition
             self._places[self._turn] = message._offset
 
-    def received(self, entity: Entity, partition: int, offset: int) -> None:
+    def on_receive(self, entity: Entity, partition: int, offset: int) -> None:
         """A message was received: looking goes on behind it."""
         self._forget_others(entity)
         self._places[partition] = max(self._places.get(partition, 0), offset + 1)
@@ -114,7 +114,7 @@ class MessagePeeker:
         self, parts: PeekParts, entity: Entity, order: Sequence[int], places: dict[int, int], count: int
     ) -> list[ServiceBusReceivedMessage]:
         if self._session is not None:
-            order = [one for one in order if one == partition_of(self._session, entity.partitions)]
+            order = [partition for partition in order if partition == partition_of(self._session, entity.partitions)]
         if not order:
             return []
         await parts.connections.notifications.note_use(entity)
@@ -157,18 +157,18 @@ class MessagePeeker:
         messages: list[ServiceBusReceivedMessage],
     ) -> int | None:
         """Add messages as far as the ledger was asked; return from where on it is to be asked again, None if that is all."""
-        known = _known(peek, end)
-        below = [one for one in peek.found if one.first < peek.cursor]
-        for sweep in sweeps(_slices(below), lambda one: (one.first, one.last), at_once=READ_AT_ONCE):
+        known = _known_end(peek, end)
+        below = [run for run in peek.found if run.first < peek.cursor]
+        for sweep in sweeps(_slices(below), lambda run: (run.first, run.last), at_once=READ_AT_ONCE):
             at = sweep[0].first
             while at <= sweep[-1].last:
                 records, at = await self._read(parts, entity, partition, at, sweep[-1].last)
                 for record in records:
                     offset = record.offset() or 0
-                    one = next((one for one in sweep if one.first <= offset <= one.last), None)
-                    if one is not None and not self._add(entity, partition, record, one, room, messages):
+                    run = next((run for run in sweep if run.first <= offset <= run.last), None)
+                    if run is not None and not self._add(entity, partition, record, run, room, messages):
                         return None
-        waiting = {one.first: one for one in peek.found if one.scheduled}
+        waiting = {run.first: run for run in peek.found if run.scheduled}
         at = max(peek.start, min(peek.cursor, known))
         while at < end and room.messages > 0:
             if at >= known:
@@ -192,7 +192,11 @@ class MessagePeeker:
     ) -> tuple[list[Record], int]:
         """Return messages from one offset to another, and the offset from which on the next are to be read."""
         stored = await parts.archive.read_as_stored(entity, partition, first, last, most_bytes=READ_BYTES)
-        records = [one for one in entity.received(stored) if self._session is None or session_of(one) == self._session]
+        records = [
+            record
+            for record in entity.select_received(stored)
+            if self._session is None or session_of(record) == self._session
+        ]
         changed = await as_changed(parts.connections, entity.ledgers[partition], records)
         return changed, read_upto(stored, last, READ_BYTES)
 
@@ -210,14 +214,14 @@ class MessagePeeker:
             return False
         if found is None:
             # Its sender, or upkeep, is about to tell the ledger that it waits for its time.
-            found = PeekedRange(0, 0, False, 0, scheduled_for(record) is not None)
+            found = PeekedRange(0, 0, False, 0, enqueue_time_of(record) is not None)
         delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
         messages.append(ServiceBusReceivedMessage(record, delivery))
         self._places[partition] = (record.offset() or 0) + 1
         return True
 
 
-def _known(peek: Peek, end: int) -> int:
+def _known_end(peek: Peek, end: int) -> int:
     """Return the offset up to which a ledger has told all, at most that of the log's end or of its cursor."""
     is_all = sum(found.last - found.first + 1 for found in peek.found) < peek.limit
     return max(end, peek.cursor) if is_all else peek.found[-1].last + 1
@@ -225,6 +229,6 @@ def _known(peek: Peek, end: int) -> int:
 
 def _slices(found: Iterable[PeekedRange]) -> Iterator[PeekedRange]:
     """Ranges, none longer than what is read in one go."""
-    for one in found:
-        for first in range(one.first, one.last + 1, READ_AT_ONCE):
-            yield replace(one, first=first, last=min(one.last, first + READ_AT_ONCE - 1))
+    for run in found:
+        for first in range(run.first, run.last + 1, READ_AT_ONCE):
+            yield replace(run, first=first, last=min(run.last, first + READ_AT_ONCE - 1))

@@ -57,7 +57,7 @@ class Readers:
         self._alarm = Alarm(self._look)
         self._closed = False
 
-    async def of(self, entity: Entity) -> Reader:
+    async def reader_of(self, entity: Entity) -> Reader:
         """Return the reader that all receivers of an entity share.
 
         Raises:
@@ -69,29 +69,29 @@ class Readers:
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = await self._open(entity)
-        known.reader.log.go_by(entity)
+        known.reader.log.follow(entity)
         known.used_at = time.monotonic()
         self._alarm.set(LOOK_EVERY)
         return known.reader
 
     async def messages_of(self, entity: Entity) -> MessageReader:
-        """Return the reader of an entity without sessions; see ``of``.
+        """Return the reader of an entity without sessions; see ``reader_of``.
 
         Raises:
             ServiceBusError: The entity has sessions.
         """
-        reader = await self.of(entity)
+        reader = await self.reader_of(entity)
         if not isinstance(reader, MessageReader):
             raise needs_session(entity, entity.path)
         return reader
 
     async def sessions_of(self, entity: Entity) -> SessionReader:
-        """Return the reader of an entity with sessions; see ``of``.
+        """Return the reader of an entity with sessions; see ``reader_of``.
 
         Raises:
             ServiceBusError: The entity has no sessions.
         """
-        reader = await self.of(entity)
+        reader = await self.reader_of(entity)
         if not isinstance(reader, SessionReader):
             raise ServiceBusError(
                 ErrorText(
@@ -124,12 +124,12 @@ class Readers:
             await known.reader.log.close()
         return anew
 
-    def opened(self, path: EntityPath) -> None:
+    def on_open(self, path: EntityPath) -> None:
         """Note that a receiver was opened."""
         with self._guard:
             self._receivers[path.key] += 1
 
-    async def closed(self, path: EntityPath) -> None:
+    async def on_close(self, path: EntityPath) -> None:
         """Note that a receiver was closed; after the last one of an entity, its reader may rest."""
         known = self._known.get(path.key)
         if known is not None:
@@ -138,10 +138,12 @@ class Readers:
             self._receivers[path.key] -= 1
             if self._receivers[path.key] <= 0:
                 del self._receivers[path.key]
-            unused = [one for key, one in self._known.items() if one.reader.log.is_awake and key not in self._receivers]
-        unused.sort(key=lambda one: one.used_at)
-        for one in unused[:-UNUSED_AWAKE]:
-            await self._rest(one)
+            unused = [
+                entry for key, entry in self._known.items() if entry.reader.log.is_awake and key not in self._receivers
+            ]
+        unused.sort(key=lambda entry: entry.used_at)
+        for entry in unused[:-UNUSED_AWAKE]:
+            await self._rest(entry)
 
     async def forget(self, path: EntityPath) -> None:
         """Give up the reader of an entity that is gone; the caller may be a receiver that uses it."""
@@ -159,14 +161,14 @@ class Readers:
 
     async def _look(self) -> None:
         """Have readers rest that were not used for a while, and receivers that wait know of changes; look again later."""
-        awake = [one for one in list(self._known.values()) if one.reader.log.is_awake]
-        for one in awake:
-            if one.reader.log.is_receiving:
-                one.used_at = time.monotonic()
-            elif time.monotonic() - one.used_at >= REST_AFTER:
-                await self._rest(one)
-        await self._look_at_entities([one.reader.log for one in awake if one.reader.log.is_receiving])
-        if any(one.reader.log.is_awake for one in awake):
+        awake = [entry for entry in list(self._known.values()) if entry.reader.log.is_awake]
+        for entry in awake:
+            if entry.reader.log.is_receiving:
+                entry.used_at = time.monotonic()
+            elif time.monotonic() - entry.used_at >= REST_AFTER:
+                await self._rest(entry)
+        await self._look_at_entities([entry.reader.log for entry in awake if entry.reader.log.is_receiving])
+        if any(entry.reader.log.is_awake for entry in awake):
             self._alarm.set(LOOK_EVERY)
 
     async def _look_at_entities(self, logs: Sequence[LogReader]) -> None:

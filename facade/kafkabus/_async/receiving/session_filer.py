@@ -15,7 +15,7 @@ from kafkabus._async.receiving.recent_records import RecentRecords
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import PartitionView, runs_of, sweeps
-from kafkabus._core.record import Record, scheduled_for, session_of
+from kafkabus._core.record import Record, enqueue_time_of, session_of
 from kafkabus._ledger.operations import Claim, FileMessages, Granted, PlaceMessages, new_lease
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus_mapping.keys import partition_of
@@ -58,7 +58,7 @@ class SessionFiler:
     async def file(self) -> None:
         """File all messages that were read and not filed."""
         views = [view for view in self._plan.views if view.state.is_read and view.seen_to > view.seen_from]
-        filings = [self._filing(view) for view in views]
+        filings = [self._make_filing(view) for view in views]
         if not filings:
             return
         await self._parts.marks.tell_topic(self._entity, self._log.subscription_filter)
@@ -69,7 +69,7 @@ class SessionFiler:
             granted = filing.granted
             if granted.ahead or granted.cursor > filing.seen.upto:
                 self._plan.lost_race(view, time.monotonic() + 2 * SLOW_POLL)
-            await self._log.go_to(view, granted)
+            await self._log.follow_cursor(view, granted)
             if granted.stale_rules:
                 await self._log.learn_rules()
                 if self._entity.rules_version == self._log.rules_version:
@@ -80,13 +80,13 @@ class SessionFiler:
                 self._notified(view.partition)
             await self._give_up_strays(filing, granted)
 
-    def _filing(self, view: PartitionView) -> FileMessages:
+    def _make_filing(self, view: PartitionView) -> FileMessages:
         """Return the filing of a partition's messages, and keep their records."""
         records = view.records
         sessions, strays = self._by_session(view.partition, records)
         self._kept.put(view.partition, records)
         ledger = self._entity.ledgers[view.partition]
-        seen = view.seen(len(records))
+        seen = view.seen_part(len(records))
         return FileMessages(
             ledger,
             new_lease(),
@@ -101,7 +101,7 @@ class SessionFiler:
         """Return the offsets of each session among records, and the ranges of those that belong to no session here."""
         offsets: dict[str | None, list[int]] = defaultdict(list)
         for record in records:
-            session = None if scheduled_for(record) is not None else session_of(record)
+            session = None if enqueue_time_of(record) is not None else session_of(record)
             if (
                 session is not None
                 and session not in offsets
@@ -116,7 +116,7 @@ class SessionFiler:
                 session = None
             offsets[session].append(record.offset() or 0)
         strays = merge_offsets(offsets.pop(None, ()))
-        return {name: several for name, several in offsets.items() if name is not None}, strays
+        return {name: in_session for name, in_session in offsets.items() if name is not None}, strays
 
     async def _give_up_strays(self, filing: FileMessages, granted: Granted) -> None:
         for first, last, _ in granted.again:
@@ -168,10 +168,10 @@ class SessionFiler:
 
     async def _place_claimed(self, claim: Claim) -> None:
         ledger = claim.ledger
-        for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
-            for count, several in groupby(sweep, key=itemgetter(2)):
+        for sweep in sweeps(sorted(claim.granted.again), lambda granted_run: granted_run[:2], at_once=SWEPT_AT_ONCE):
+            for count, runs in groupby(sweep, key=itemgetter(2)):
                 granted = self._entity.delivery(ledger.partition, claim.lease, claim.granted.expiry, count)
-                records = await self._log.read_again(granted, [one[:2] for one in several])
+                records = await self._log.read_again(granted, [run[:2] for run in runs])
                 exceeded = count >= self._entity.max_deliveries
                 sessions, strays = ({}, runs_of(records)) if exceeded else self._by_session(ledger.partition, records)
                 place = PlaceMessages(ledger, claim.lease, sessions, strays, self._entity.lock_ms)

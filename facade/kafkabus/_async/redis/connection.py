@@ -30,7 +30,7 @@ from kafkabus._ledger.scripts import (
     let_go_script,
     reserve_script,
 )
-from kafkabus._redis.errors import of_cluster, passes, translated
+from kafkabus._redis.errors import of_cluster, passes, to_sdk_error
 from kafkabus._redis.replies import mode_of, text_of
 
 LOGGER = logging.getLogger("kafkabus.ledger")
@@ -133,7 +133,7 @@ class RedisConnection:
             )
             return await retrying(attempt)
         except RedisError as error:
-            raise self.translated(error) from error
+            raise self.to_sdk_error(error) from error
 
     async def ask_about(self, ask: Callable[[], Awaitable[T]]) -> T | None:
         """Make a call that asks about Redis itself; return None if Redis does not allow it, as with some hosted services.
@@ -146,9 +146,9 @@ class RedisConnection:
         except (ServiceBusAuthorizationError, LedgerError):
             return None
 
-    def translated(self, error: RedisError, what: str = "a command") -> ServiceBusError:
+    def to_sdk_error(self, error: RedisError, what: str = "a command") -> ServiceBusError:
         """Return the SDK's error for an error of Redis in reply to ``what``."""
-        return translated(error, address=self.address, namespace=self._namespace, tried_for=self._patience, what=what)
+        return to_sdk_error(error, address=self.address, namespace=self._namespace, tried_for=self._patience, what=what)
 
     @property
     def _patience(self) -> float:
@@ -199,8 +199,8 @@ class RedisConnection:
 
     def groups(self, keys: Sequence[str], at_once: int) -> list[Sequence[str]]:
         """Return keys in groups of which one script may use all, of ``at_once`` keys at the most."""
-        several = by_slot(keys) if isinstance(self.redis, ClusterRedis) else [keys]
-        return [some[start : start + at_once] for some in several for start in range(0, len(some), at_once)]
+        groups = by_slot(keys) if isinstance(self.redis, ClusterRedis) else [keys]
+        return [group[start : start + at_once] for group in groups for start in range(0, len(group), at_once)]
 
     async def _saves_nothing(self) -> bool:
         try:
@@ -263,10 +263,10 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        upto, (text,) = await self.several([name])
+        upto, (text,) = await self.get_many([name])
         return upto, text
 
-    async def several(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+    async def get_many(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
         """Return the offset of the topic up to which the cache is complete, and several descriptions; see ``get``.
 
         Raises:
@@ -295,7 +295,7 @@ class DescriptionCache:
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        return _found(await self._run(find_descriptions_script(), [self._key, self._index], beginning))
+        return _to_found(await self._run(find_descriptions_script(), [self._key, self._index], beginning))
 
     async def reserve(self, name: str, token: str, *, partitioned: bool, seconds: int) -> Found:
         """Reserve room for a queue or topic that is to be created; return what there is without it, with earlier reservations.
@@ -311,7 +311,7 @@ class DescriptionCache:
         """
         keys = [self._key, self._index, self._reservations]
         reply = await self._run(reserve_script(), keys, name, int(partitioned), token, seconds)
-        return _found(reply or ["", "", 0, 0])
+        return _to_found(reply or ["", "", 0, 0])
 
     async def names(self) -> list[str]:
         """Return the names that the cache holds, in lower case.
@@ -387,9 +387,9 @@ class DescriptionCache:
         return await self._connection.call(lambda: self._redis.eval(script.text, len(keys), *keys, *arguments))
 
 
-def _found(reply: Sequence[Any]) -> Found:
+def _to_found(reply: Sequence[Any]) -> Found:
     upto, own, entities, partitioned, *kept = reply
-    texts = [text for one in kept if (text := _kept_text(one)) is not None]
+    texts = [text for kept_value in kept if (text := _kept_text(kept_value)) is not None]
     return Found(_offset(upto), _kept_text(own), int(entities), int(partitioned), texts)
 
 

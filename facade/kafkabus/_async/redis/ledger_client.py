@@ -109,7 +109,7 @@ class _Errand:
         self.bell = Bell()
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         return all(operation.done for operation in self.operations)
 
 
@@ -157,7 +157,7 @@ class LedgerClient:
         errand = _Errand(operations)
         self._errands[errand] = None
         try:
-            while not errand.done:
+            while not errand.is_done:
                 builds = self._waits_for_ledgers(errand)
                 lock, work = (self._building, self._build_for) if builds else (self._turn, self._carry_for)
                 if await try_acquire(lock):
@@ -235,20 +235,20 @@ class LedgerClient:
         while left:
             marks = await self._patiently(partial(self._mark, left))
             found = await read(left)
-            made |= {ledger: one for ledger, one in found.items() if isinstance(one, ServiceBusError)}
-            written = {ledger: one for ledger, one in found.items() if isinstance(one, Written)}
+            made |= {ledger: result for ledger, result in found.items() if isinstance(result, ServiceBusError)}
+            written = {ledger: result for ledger, result in found.items() if isinstance(result, Written)}
             left = []
             ready = list(written)
             for first in range(0, len(ready), RESTORED_AT_ONCE):
-                some = ready[first : first + RESTORED_AT_ONCE]
+                part = ready[first : first + RESTORED_AT_ONCE]
                 calls = [
                     (restore_script(), self._restore_arguments(ledger, written[ledger], marks[ledger]))
-                    for ledger in some
+                    for ledger in part
                 ]
                 replies = await self._patiently(partial(self._run_all, calls))
-                for ledger, reply in zip(some, replies, strict=True):
+                for ledger, reply in zip(part, replies, strict=True):
                     if isinstance(reply, RedisError):
-                        made[ledger] = self._connection.translated(reply, f"to make {ledger.keys.prefix} anew")
+                        made[ledger] = self._connection.to_sdk_error(reply, f"to make {ledger.keys.prefix} anew")
                     elif reply == _STALE:
                         left.append(ledger)
                     else:
@@ -290,9 +290,9 @@ class LedgerClient:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         members: dict[str, list[str]] = {}
-        for some in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
-            found = await self._script_call(heartbeat_script().text, some, [client_id, int(lifetime * 1000)])
-            members |= {key: [text_of(member) for member in its] for key, its in zip(some, found, strict=True)}
+        for group in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
+            found = await self._script_call(heartbeat_script().text, group, [client_id, int(lifetime * 1000)])
+            members |= {key: [text_of(member) for member in its] for key, its in zip(group, found, strict=True)}
         return [members[key] for key in keys]
 
     async def leave(self, keys: Sequence[str], client_id: str, lifetime: float) -> None:
@@ -300,11 +300,11 @@ class LedgerClient:
 
         If Redis cannot be reached at once, it forgets the client after its lifetime.
         """
-        for some in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
+        for group in self._connection.groups(keys, HEARTBEATS_AT_ONCE):
             with suppress(RedisError):
-                await self._redis.eval(heartbeat_script().text, len(some), *some, client_id, int(lifetime * 1000), 1)
+                await self._redis.eval(heartbeat_script().text, len(group), *group, client_id, int(lifetime * 1000), 1)
 
-    async def heard_of(self, keys: Sequence[str], lifetime: float) -> list[list[str]]:
+    async def find_clients(self, keys: Sequence[str], lifetime: float) -> list[list[str]]:
         """Return the clients that gave a heartbeat within a time, for each key.
 
         Args:
@@ -318,11 +318,11 @@ class LedgerClient:
         oldest = seconds * 1000 + microseconds // 1000 - int(lifetime * 1000)
         members: list[list[str]] = []
         for start in range(0, len(keys), HEARTBEATS_AT_ONCE):
-            read = partial(self._heard_since, keys[start : start + HEARTBEATS_AT_ONCE], oldest)
+            read = partial(self._read_heartbeats, keys[start : start + HEARTBEATS_AT_ONCE], oldest)
             members += [list(map(text_of, found)) for found in await self._patiently(read)]
         return members
 
-    async def _heard_since(self, keys: Sequence[str], oldest: int) -> list[list[bytes]]:
+    async def _read_heartbeats(self, keys: Sequence[str], oldest: int) -> list[list[bytes]]:
         pipeline = self._redis.pipeline(transaction=False)
         for key in keys:
             pipeline.zrangebyscore(key, oldest, "+inf")
@@ -353,7 +353,7 @@ class LedgerClient:
 
         return [round(latest[0][1]) if latest else None for latest in await self._patiently(read)]
 
-    async def unchanged_since(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
+    async def find_last_change(self, key: str, seen: str, now_ms: int, remembered: timedelta) -> int:
         """Return since when each call saw the same, ms since 1970; ``now_ms`` if this is new, or Redis forgot the last one.
 
         Args:
@@ -434,11 +434,11 @@ class LedgerClient:
         """
         mark, found = "?" if prepared else "", dict[int, dict[str, str]]()
         for at in range(0, len(offsets), CHANGES_AT_ONCE):
-            some = offsets[at : at + CHANGES_AT_ONCE]
-            names = [f"{mark}{offset}" for offset in some]
+            part = offsets[at : at + CHANGES_AT_ONCE]
+            names = [f"{mark}{offset}" for offset in part]
             texts = await self._patiently(lambda names=names: self._redis.hmget(ledger.keys.properties, names))  # type: ignore[misc]
             found.update(
-                {offset: json.loads(text) for offset, text in zip(some, texts, strict=True) if text is not None}
+                {offset: json.loads(text) for offset, text in zip(part, texts, strict=True) if text is not None}
             )
         return found
 
@@ -488,7 +488,7 @@ class LedgerClient:
         looks: list[Look | None] = []
         for ledger, reply in zip(ledgers, replies, strict=True):
             if isinstance(reply, RedisError):
-                raise self._connection.translated(reply, f"a look at {ledger.keys.prefix}")
+                raise self._connection.to_sdk_error(reply, f"a look at {ledger.keys.prefix}")
             looks.append(_look_of(reply))
         return looks
 
@@ -504,7 +504,7 @@ class LedgerClient:
         figures: list[LedgerFigures | None] = []
         for ledger, reply in zip(ledgers, replies, strict=True):
             if isinstance(reply, RedisError):
-                raise self._connection.translated(reply, f"the figures of {ledger.keys.prefix}")
+                raise self._connection.to_sdk_error(reply, f"the figures of {ledger.keys.prefix}")
             figures.append(None if reply is None else _figures_of(reply))
         return figures
 
@@ -536,7 +536,7 @@ class LedgerClient:
         found: list[int] = []
         for keys, reply in zip(groups, replies, strict=True):
             if isinstance(reply, RedisError):
-                raise self._connection.translated(reply, "a look at changed ledgers")
+                raise self._connection.to_sdk_error(reply, "a look at changed ledgers")
             positions: list[int] = reply
             found += [places[keys[position - 1]] for position in positions]
         return found
@@ -584,7 +584,7 @@ class LedgerClient:
         """Wake the callers whose operations are done, and of the others those that go next; to be called without the turn."""
         carrier = builder = None
         for errand in list(self._errands):
-            if errand.done:
+            if errand.is_done:
                 errand.bell.ring()
             elif self._waits_for_ledgers(errand):
                 builder = builder or errand
@@ -598,7 +598,7 @@ class LedgerClient:
         if len(self._errands) > 1:
             # Callers that were just woken add their next operations, if they get to run.
             await sleep(0)
-        if not errand.done:
+        if not errand.is_done:
             await self._carry()
 
     async def _build_for(self, errand: _Errand) -> None:
@@ -681,20 +681,20 @@ class LedgerClient:
     def _waits_for_ledgers(self, errand: _Errand) -> bool:
         """Return whether all operations that an errand still waits for are of ledgers that Redis does not hold."""
         missing = self._missing
-        if not missing or errand.done:
+        if not missing or errand.is_done:
             return False
-        return all(one.done or one.ledger in missing for one in errand.operations)
+        return all(operation.done or operation.ledger in missing for operation in errand.operations)
 
     def _set_aside(self, request: Request) -> None:
         """Set aside a ledger that Redis does not hold: the request did nothing, and is repeated once the ledger exists."""
         ledger = request.ledger
         self._missing[ledger] = None
-        if any(isinstance(one, Prepare) for one in request.operations):
+        if any(isinstance(operation, Prepare) for operation in request.operations):
             ledger.in_doubt = None
             ledger.pending.extendleft(reversed(request.operations))
-        for one in ledger.pending.copy():
-            if isinstance(one, Prepare):
-                self._refuse(one)
+        for operation in ledger.pending.copy():
+            if isinstance(operation, Prepare):
+                self._refuse(operation)
 
     @staticmethod
     def _refuse(prepare: Prepare) -> None:
@@ -732,7 +732,7 @@ class LedgerClient:
         ledger = request.ledger
         if isinstance(reply, RedisError):
             ledger.in_doubt = None
-            _fail(request, self._connection.translated(reply, f"a request to {ledger.keys.prefix}"))
+            _fail(request, self._connection.to_sdk_error(reply, f"a request to {ledger.keys.prefix}"))
             return True
         answer = json.loads(reply)
         status = answer["status"]
@@ -795,7 +795,7 @@ class LedgerClient:
             failure = error
             raise
         finally:
-            observer.redis_called(time.monotonic() - began, failure)
+            observer.on_redis_call(time.monotonic() - began, failure)
 
 
 def _fail(request: Request, error: Exception) -> None:

@@ -69,8 +69,10 @@ class Watchers(Sentinel):
         """
         errors: list[str] = []
         now = time.monotonic()
-        silent = {one for one in self.sentinels if self._silent_until.get(one, 0.0) > now}
-        states = await self._states(service_name, [one for one in self.sentinels if one not in silent], errors)
+        silent = {sentinel for sentinel in self.sentinels if self._silent_until.get(sentinel, 0.0) > now}
+        states = await self._states(
+            service_name, [sentinel for sentinel in self.sentinels if sentinel not in silent], errors
+        )
         if not states:
             states = await self._states(service_name, list(silent), errors)
         latest = max(states, key=lambda state: int(state["config-epoch"]), default=None)

@@ -41,7 +41,7 @@ class Subscription:
             RedisError: The server cannot be reached; messages may have been lost.
         """
         try:
-            pubsub = await self._subscribed(channels)
+            pubsub = await self._subscribe(channels)
             message: dict[str, Any] | None = await pubsub.get_message(timeout=timeout)
             await self._ask(pubsub, is_silent=message is None)
         except RedisError:
@@ -56,7 +56,7 @@ class Subscription:
         if pubsub is not None:
             await pubsub.aclose()
 
-    async def _subscribed(self, channels: Set[str]) -> PubSub:
+    async def _subscribe(self, channels: Set[str]) -> PubSub:
         if self._pubsub is None:
             self._pubsub = self._redis.pubsub()
             self._heard_at, self._asked_at = time.monotonic(), None

@@ -115,4 +115,4 @@ class ClockSkew:
 
 
 def _offset(entity: Entity) -> float | None:
-    return max((one.offset_ms for one in entity.ledgers if one.offset_ms is not None), default=None)
+    return max((ledger.offset_ms for ledger in entity.ledgers if ledger.offset_ms is not None), default=None)

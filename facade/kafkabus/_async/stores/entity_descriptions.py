@@ -90,10 +90,10 @@ class EntityDescriptions:
             NamespaceFormatError: The namespace is stored in a format that this version does not read.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        (description,) = await self.several([name])
+        (description,) = await self.get_many([name])
         return description
 
-    async def several(self, names: Sequence[str]) -> list[EntityDescription | None]:
+    async def get_many(self, names: Sequence[str]) -> list[EntityDescription | None]:
         """Return the descriptions of several entities; see ``get``.
 
         Raises:
@@ -101,7 +101,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         wanted = [name.lower() for name in names]
-        upto, texts = await self._cached(wanted)
+        upto, texts = await self._read_cached(wanted)
         if not self._is_known(upto):
             texts = list(map((await self._load()).get, wanted))
         return [None if text is None else _read(text) for text in texts]
@@ -113,7 +113,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         # In this order: records that other clients write meanwhile raise the end alone.
-        upto, _ = await self._cached([])
+        upto, _ = await self._read_cached([])
         end = await self._topic.end()
         if upto > end > 0:
             # This is another topic of the same name.
@@ -130,7 +130,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         life = await self._cache.life()
-        upto, _ = await self._cached([])
+        upto, _ = await self._read_cached([])
         return Edition(life, upto)
 
     async def changes(self, since: int, upto: int) -> dict[str, EntityDescription | None]:
@@ -228,10 +228,10 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        near = nearest_name(name, [one for one in await self._cache.names() if one != NAMESPACE])
+        near = nearest_name(name, [known for known in await self._cache.names() if known != NAMESPACE])
         return None if near is None else await self.get(near)
 
-    def changing(self, name: str) -> DescriptionLock:
+    def lock_for_change(self, name: str) -> DescriptionLock:
         """Return a lock for changing an entity's description: one client at a time reads it and writes another.
 
         A client that enters the lock begins with all that the topic holds.
@@ -279,12 +279,12 @@ class EntityDescriptions:
             await self._cache.keep({name: Described(offset, text)})
 
     async def _text_of(self, name: str) -> str | None:
-        upto, (text,) = await self._cached([name])
+        upto, (text,) = await self._read_cached([name])
         return text if self._is_known(upto) else (await self._load()).get(name)
 
-    async def _cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+    async def _read_cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
         """Return descriptions from the cache, once the namespace's own, which comes with them, names a readable format."""
-        upto, (own, *texts) = await self._cache.several([NAMESPACE, *names])
+        upto, (own, *texts) = await self._cache.get_many([NAMESPACE, *names])
         self._check_format(own)
         return upto, texts
 

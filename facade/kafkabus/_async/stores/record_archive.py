@@ -16,7 +16,7 @@ from kafkabus._async.connections import Connections
 from kafkabus._async.kafka.offset_reader import READ_TIMEOUT, UnfinishedReadError, read_upto
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for, size_of
+from kafkabus._core.record import Record, StoredRecord, as_bytes, enqueue_time_of, size_of
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
@@ -66,7 +66,7 @@ class RecordArchive:
         Raises:
             ServiceBusError: See ``OffsetReader.read``.
         """
-        return entity.received(await self.read_as_stored(entity, partition, first, last))
+        return entity.select_received(await self.read_as_stored(entity, partition, first, last))
 
     async def read_as_stored(
         self,
@@ -108,7 +108,7 @@ class RecordArchive:
                     return apart
         return [*apart, *records]
 
-    async def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
+    async def find_archived(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
         """Return the messages of a log that are kept apart, by offset.
 
         Raises:
@@ -117,7 +117,7 @@ class RecordArchive:
         return await self._find(entity, partition, 0, NEVER)
 
     async def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, ArchivedRecord]]:
-        """Return the messages of several logs that are kept apart, by ledger; see ``of``.
+        """Return the messages of several logs that are kept apart, by ledger; see ``find_archived``.
 
         Args:
             places: The ledgers, and the entity of each.
@@ -146,7 +146,7 @@ class RecordArchive:
         texts: dict[str | None, bytes | None] = {}
         size, too_large = 0, set[int]()
         for record in records:
-            text, offset = write_archived(*StoredRecord.of(record)), record.offset() or 0
+            text, offset = write_archived(*StoredRecord.copy(record)), record.offset() or 0
             if len(text) > LARGEST:
                 too_large.add(offset)
                 continue
@@ -172,13 +172,13 @@ class RecordArchive:
     async def drop_all(self, entity: Entity) -> None:
         """Delete the copies of all messages of an entity, when none is needed any more."""
         for partition in range(entity.partitions):
-            await self.drop(entity, partition, await self.of(entity, partition))
+            await self.drop(entity, partition, await self.find_archived(entity, partition))
 
     async def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, ArchivedRecord]:
         async with self._lock:
             await self._learn()
             known = self._known.get((entity.holder_id, partition), {})
-            return {offset: one for offset, one in known.items() if first <= offset <= last}
+            return {offset: archived for offset, archived in known.items() if first <= offset <= last}
 
     async def _fetch(self, archived: ArchivedRecord, deadline: float) -> StoredRecord:
         try:
@@ -206,7 +206,7 @@ class RecordArchive:
                 if value is None:
                     known.pop(offset, None)
                 else:
-                    known[offset] = ArchivedRecord(record.offset() or 0, scheduled_for(_record(value)))
+                    known[offset] = ArchivedRecord(record.offset() or 0, enqueue_time_of(_record(value)))
                 if not known:
                     del self._known[place]
             self._read_to = upto

@@ -25,18 +25,16 @@ class Ledger:
     """
 
     __slots__ = (
-        *(
-            "_ahead_ms",
-            "_skew_ms",
-            "channel",
-            "has_changes",
-            "in_doubt",
-            "keys",
-            "measured_at_ms",
-            "number",
-            "partition",
-            "pending",
-        ),
+        "_ahead_ms",
+        "_skew_ms",
+        "channel",
+        "has_changes",
+        "in_doubt",
+        "keys",
+        "measured_at_ms",
+        "number",
+        "partition",
+        "pending",
         "script_keys",
     )
 

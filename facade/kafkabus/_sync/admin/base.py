@@ -25,7 +25,7 @@ from kafkabus._core.entity_properties import (
     EntityProperties,
     NamespaceProperties,
     P,
-    changed,
+    change_fields,
     namespace_properties,
     properties_of,
 )
@@ -43,7 +43,7 @@ from kafkabus._kafka.topic_admin import Topic
 from kafkabus._ledger.keys import holes_key
 from kafkabus._ledger.operations import LedgerState, Peek
 from kafkabus._ledger.ranges import NEVER
-from kafkabus._sync.compat import all_of, guarded, sleep
+from kafkabus._sync.compat import all_of, guard, sleep
 from kafkabus._sync.context import ClientContext
 from kafkabus_mapping.codec import from_milliseconds
 from kafkabus_mapping.entities import (
@@ -151,14 +151,14 @@ class Administration:
     ) -> None:
         self.close()
 
-    @guarded
+    @guard
     def close(self) -> None:
         """Close the connections; the client can be used again."""
         context, self._context = self._context, None
         if context is not None:
             context.close()
 
-    @guarded
+    @guard
     def create_namespace(self, tier: str = "Standard", partitions: int | None = None) -> NamespaceProperties:
         """Create the namespace, if it does not exist yet; kafkabus's own, Azure has a portal for it.
 
@@ -178,7 +178,7 @@ class Administration:
             raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
         return namespace_properties(self._settings.namespace, description)
 
-    @guarded
+    @guard
     def get_namespace_properties(self) -> NamespaceProperties:
         """Return the namespace's tier, and the number of partitions if the namespace fixes it.
 
@@ -189,7 +189,7 @@ class Administration:
         known = context.descriptions.namespace() or context.catalog.namespace()
         return namespace_properties(self._settings.namespace, known)
 
-    @guarded
+    @guard
     def upgrade_namespace(self) -> NamespaceProperties:
         """Bring the namespace into the latest format, for good; kafkabus's own.
 
@@ -202,7 +202,7 @@ class Administration:
             OperationTimeoutError: Another client upgrades the namespace.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        return namespace_properties(self._settings.namespace, self._connections().format_upgrade.run())
+        return namespace_properties(self._settings.namespace, self._connections().maintenance.format_upgrade.run())
 
     def _count_dead(self, path: EntityPath, description: EntityDescription) -> list[int]:
         """Count the messages of each partition of a dead-letter queue, which may not have been needed yet."""
@@ -213,7 +213,7 @@ class Administration:
         active, _, moving = self._counts(path, description, topic, described.topic_id)
         return [sum(both) for both in zip(active, moving, strict=True)]
 
-    def _accessed_at(self, path: EntityPath, description: EntityDescription) -> datetime:
+    def _access_time(self, path: EntityPath, description: EntityDescription) -> datetime:
         context = self._connections()
         entity = self._entity(path, description, description.topic_id)
         sent = context.topics.newest(entity.topic, range(entity.partitions))
@@ -249,7 +249,9 @@ class Administration:
         for probe, (partition, first, end) in zip(range(PROBES), itertools.cycle(last_ones), strict=False):
             at = first + (end - first) * probe // PROBES
             places.add((partition, at, min(end, at + PROBED) - 1))
-        sizes = [size for several in all_of(partial(look, *place) for place in places) for size in several]
+        sizes = [
+            size for partition_sizes in all_of(partial(look, *place) for place in places) for size in partition_sizes
+        ]
         return round(total * sum(sizes) / len(sizes)) if sizes else 0
 
     def _counts(
@@ -266,7 +268,7 @@ class Administration:
         moving = [0 if state is None else state.moving for state in states]
         skipped = [frozenset[int]()] * entity.partitions
         if entity.detects_duplicates or any(state is not None and state.skipped for state in states):
-            skipped = self._skipped(context.catalog.entity(path))
+            skipped = self._find_skipped(context.catalog.entity(path))
         holes = self._holes(entity, states, ends, skipped)
         return (
             [
@@ -307,11 +309,11 @@ class Administration:
                     records = context.connections.offset_reader.read(
                         entity.topic, partition, state.cursor, ends[partition] - 1, LOOK_FOR
                     )
-                    there = {record.offset() or 0 for record in entity.received(records)}
+                    there = {record.offset() or 0 for record in entity.select_received(records)}
                     holes[partition] = len(places - there - skipped[partition])
         return holes
 
-    def _skipped(self, entity: Entity) -> list[frozenset[int]]:
+    def _find_skipped(self, entity: Entity) -> list[frozenset[int]]:
         """Return the records of each partition, beyond the cursor, that will not be granted."""
         context = self._connections()
         context.duplicate_scan.scan_all(entity, range(entity.partitions))
@@ -323,7 +325,7 @@ class Administration:
         context = self._connections()
         return _availability_of(context.topics.describe(description.topic))
 
-    def _known(self, kind: type[D], name: str) -> D:
+    def _get_known(self, kind: type[D], name: str) -> D:
         """Return the description of an entity of a kind.
 
         Raises:
@@ -336,25 +338,27 @@ class Administration:
             remedy = (
                 ErrorText(Term(f"list_{WORDS[kind]}s"), " shows what there is")
                 if near is None
-                else f"did you mean {named(type(near), near.name)}?"
+                else f"did you mean {label_of(type(near), near.name)}?"
             )
             raise MessagingEntityNotFoundError(
-                ErrorText(f"there is no {named(kind, name)} in namespace {self._settings.namespace!r}: ", remedy)
+                ErrorText(f"there is no {label_of(kind, name)} in namespace {self._settings.namespace!r}: ", remedy)
             )
         return description
 
-    def _listed(self, kind: type[P], listed: Sequence[EntityDescription]) -> Iterator[P]:
+    def _list_entities(self, kind: type[P], listed: Sequence[EntityDescription]) -> Iterator[P]:
         """Yield the settings of entities; their topics are looked up together."""
         context = self._connections()
         namespace = context.catalog.namespace()
         for first in range(0, len(listed), LISTED_AT_ONCE):
-            some = listed[first : first + LISTED_AT_ONCE]
-            topics = context.topics.describe_all(list({one.topic for one in some}))
-            for one in some:
-                availability = _availability_of(topics.get(one.topic))
-                yield properties_of(kind, one, namespace, availability, self._settings.fully_qualified_namespace)
+            batch = listed[first : first + LISTED_AT_ONCE]
+            topics = context.topics.describe_all(list({description.topic for description in batch}))
+            for description in batch:
+                availability = _availability_of(topics.get(description.topic))
+                yield properties_of(
+                    kind, description, namespace, availability, self._settings.fully_qualified_namespace
+                )
 
-    def _counted(
+    def _count_entities(
         self,
         listed: Sequence[D],
         count: Callable[[D], C],
@@ -368,15 +372,15 @@ class Administration:
             count_empty: Returns the counts of those of several that hold nothing, by name: that takes less time.
         """
         for first in range(0, len(listed), LISTED_AT_ONCE):
-            some = listed[first : first + LISTED_AT_ONCE]
-            described = self._connections().descriptions.several([one.name for one in some])
-            known = [now for one, now in zip(some, described, strict=True) if _is_still(now, one)]
+            batch = listed[first : first + LISTED_AT_ONCE]
+            described = self._connections().descriptions.get_many([description.name for description in batch])
+            known = [now for description, now in zip(batch, described, strict=True) if _is_still(now, description)]
             empty = {} if count_empty is None else count_empty(known)
-            others = [one for one in known if one.name not in empty]
-            counts: list[C | None] = all_of(partial(self._count, one, count) for one in others)
-            counted = {**empty, **dict(zip([one.name for one in others], counts, strict=True))}
-            for one in known:
-                found = counted[one.name]
+            remaining = [description for description in known if description.name not in empty]
+            counts: list[C | None] = all_of(partial(self._count, description, count) for description in remaining)
+            counted = {**empty, **dict(zip([description.name for description in remaining], counts, strict=True))}
+            for description in known:
+                found = counted[description.name]
                 if found is not None:
                     yield found
 
@@ -395,14 +399,14 @@ class Administration:
         known = self._connections().descriptions.get(listed.name)
         return known if _is_still(known, listed) else None
 
-    def _checked(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
+    def _check_new(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
         """Return the description of a new queue or topic, without its topic's id.
 
         Raises:
             MessagingEntityAlreadyExistsError: There is an entity of that name.
             InvalidOperationError: A setting is out of its bounds.
         """
-        context, path = self._connections(), EntityPath(checked(check_entity, name))
+        context, path = self._connections(), EntityPath(check_name(check_entity, name))
         self._check_free(name)
         namespace = context.descriptions.namespace()
         if namespace is None:
@@ -414,23 +418,25 @@ class Administration:
             partitions = namespace.partitions_for(enable_partitioning)
         except NamespaceRuleError as error:
             raise InvalidOperationError(
-                ErrorText(f"{named(kind, name)} cannot be created: ", text_of_error(error)), error=error
+                ErrorText(f"{label_of(kind, name)} cannot be created: ", text_of_error(error)), error=error
             ) from error
         now = datetime.now(timezone.utc)
         empty = kind(
             name=name,
             enable_partitioning=partitions > 1,
             partitions=partitions,
-            topic=checked(topic_name, self._settings.namespace, path),
+            topic=check_name(topic_name, self._settings.namespace, path),
             topic_id="",
             created_at=now,
             updated_at=now,
         )
-        description = validated(kind, changed(empty, given), "created")
+        description = validate(kind, change_fields(empty, given), "created")
         obey(namespace, description)
         return description
 
-    def _created(self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]) -> D:
+    def _create_entity(
+        self, kind: type[D], name: str, enable_partitioning: bool | None, given: Mapping[str, object]
+    ) -> D:
         """Create a queue or topic; return its description.
 
         Raises:
@@ -438,7 +444,7 @@ class Administration:
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many as it may.
         """
-        context, description = self._connections(), self._checked(kind, name, enable_partitioning, given)
+        context, description = self._connections(), self._check_new(kind, name, enable_partitioning, given)
         namespace, partitioned = context.catalog.namespace(), description.enable_partitioning
         token = uuid.uuid4().hex
         existing = context.descriptions.reserve(name, token, partitioned=partitioned)
@@ -449,7 +455,7 @@ class Administration:
             context.descriptions.put(description)
         except NamespaceRuleError as error:
             raise ServiceBusQuotaExceededError(
-                f"{named(kind, name)} cannot be created: {error}", error=error
+                f"{label_of(kind, name)} cannot be created: {error}", error=error
             ) from error
         except ServiceBusCommunicationError:
             # The caller has waited for long, and the reservation ends by itself.
@@ -471,7 +477,7 @@ class Administration:
         if topic.partitions != description.partitions:
             raise InvalidOperationError(
                 f"Kafka's topic {topic.name!r} exists with {topic.partitions} partitions and belongs to no entity; "
-                f"{named(type(description), description.name)} needs {description.partitions}: delete it or choose another "
+                f"{label_of(type(description), description.name)} needs {description.partitions}: delete it or choose another "
                 "name"
             )
         description = description.model_copy(update={"topic_id": topic.topic_id})
@@ -481,7 +487,7 @@ class Administration:
     def _check_free(self, name: str) -> None:
         if (description := self._connections().descriptions.get(name)) is not None:
             raise MessagingEntityAlreadyExistsError(
-                f"there is a {named(type(description), name)} already: use it as it is, or choose another name"
+                f"there is a {label_of(type(description), name)} already: use it as it is, or choose another name"
             )
 
     def _wait_for_other(self, name: str) -> None:
@@ -518,17 +524,19 @@ class Administration:
             raise TypeError(
                 f"settings are missing: {sorted(missing)}; change what get_{WORDS[kind]} returns, and give that"
             )
-        wanted = {one: value for one, value in {**given, **settings}.items() if one not in {"name", *READ_ONLY}}
+        wanted = {
+            setting: value for setting, value in {**given, **settings}.items() if setting not in {"name", *READ_ONLY}
+        }
         unknown = wanted.keys() - properties.settings()
         if unknown:
             raise InvalidOperationError(
                 f"there are no settings {sorted(unknown)}: choose from {sorted(properties.settings())}"
             )
-        known = self._known(kind, name)
+        known = self._get_known(kind, name)
         if known.status is EntityStatus.DELETING:
             # It would be there again for others, who would lose what they give it.
             raise MessagingEntityNotFoundError(
-                f"{named(kind, known.name)} is being deleted: nothing of it changes any more"
+                f"{label_of(kind, known.name)} is being deleted: nothing of it changes any more"
             )
         for setting in sorted(FIXED & wanted.keys()):
             value = wanted.pop(setting)
@@ -536,8 +544,8 @@ class Administration:
                 raise InvalidOperationError(
                     ErrorText(
                         Term(setting),
-                        f"={value!r} of {named(kind, name)}: fixed at creation as {getattr(known, setting)!r}; create another "
-                        f"{WORDS[kind]}",
+                        f"={value!r} of {label_of(kind, name)}: fixed at creation as {getattr(known, setting)!r}; create "
+                        f"another {WORDS[kind]}",
                     )
                 )
         own = known.topic_entity if isinstance(known, SubscriptionDescription) else known.name
@@ -546,7 +554,9 @@ class Administration:
             # Callers are told this status of an entity that is to be deleted as it is idle; this update is use, and keeps it.
             wanted["status"] = known.status
         now = datetime.now(timezone.utc)
-        description = validated(kind, {**changed(known, wanted), "updated_at": now, "retiring_at": None}, "updated")
+        description = validate(
+            kind, {**change_fields(known, wanted), "updated_at": now, "retiring_at": None}, "updated"
+        )
         obey(self._connections().catalog.namespace(), description, known)
         return description
 
@@ -602,10 +612,14 @@ class Administration:
         reached, ahead = set[str](), {first.lower()}
         while ahead and origin.lower() not in ahead:
             reached |= ahead
-            known = [one for one in context.descriptions.several(sorted(ahead)) if one is not None]
+            known = [
+                description for description in context.descriptions.get_many(sorted(ahead)) if description is not None
+            ]
             for topic in list(known):
                 known += context.catalog.subscriptions_of(topic)
-            ahead = {one.forward_to.lower() for one in known if one.forward_to is not None} - reached
+            ahead = {
+                description.forward_to.lower() for description in known if description.forward_to is not None
+            } - reached
         return origin.lower() in ahead
 
     def _name_of(self, setting: str, value: object) -> str:
@@ -626,7 +640,7 @@ class Administration:
     def _entity(self, path: EntityPath, description: EntityDescription, topic_id: str | None = None) -> Entity:
         borrowed = isinstance(description, SubscriptionDescription) and not path.is_dead_letter
         topic = description.topic if borrowed else topic_name(self._settings.namespace, path)
-        return self._connections().catalog.described(path, description, topic, topic_id or description.topic_id)
+        return self._connections().catalog.make_entity(path, description, topic, topic_id or description.topic_id)
 
     def _connections(self) -> ClientContext:
         if self._context is None:
@@ -641,7 +655,7 @@ def _is_still(known: EntityDescription | None, listed: D) -> TypeGuard[D]:
 
 def latest_use(description: EntityDescription, *moments: int | None) -> datetime:
     """Return the latest of several times, ms since 1970, or when the entity was created."""
-    return max([description.created_at, *(from_milliseconds(one) for one in moments if one is not None)])
+    return max([description.created_at, *(from_milliseconds(moment) for moment in moments if moment is not None)])
 
 
 def _availability_of(topic: Topic | None) -> EntityAvailabilityStatus:
@@ -654,7 +668,7 @@ class NameTypeError(InvalidOperationError, TypeError):
     """A name is no text; the service's administration has one error for that and for a text that is no name."""
 
 
-def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
+def check_name(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES.kwargs) -> str:
     """Return the result of a check of names, and refuse a name as the service's administration does.
 
     Raises:
@@ -668,7 +682,7 @@ def checked(check: Callable[P_NAMES, str], *names: P_NAMES.args, **more: P_NAMES
         raise NameTypeError(str(error), error=error) from error
 
 
-def named(kind: type[EntityDescription], name: str) -> str:
+def label_of(kind: type[EntityDescription], name: str) -> str:
     """Return the words by which errors name an entity."""
     if kind is SubscriptionDescription:
         topic, _, own = name.partition(SUBSCRIPTIONS)
@@ -676,7 +690,7 @@ def named(kind: type[EntityDescription], name: str) -> str:
     return f"{WORDS[kind]} {name!r}"
 
 
-def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
+def validate(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
     """Return a description with these settings.
 
     Raises:
@@ -686,7 +700,7 @@ def validated(kind: type[D], settings: Mapping[str, object], verb: str) -> D:
         return kind.model_validate(settings)
     except ValidationError as error:
         raise InvalidOperationError(
-            ErrorText(f"{named(kind, str(settings['name']))} cannot be {verb}: ", reason_of(error)), error=error
+            ErrorText(f"{label_of(kind, str(settings['name']))} cannot be {verb}: ", reason_of(error)), error=error
         ) from error
 
 
@@ -707,8 +721,8 @@ def obey(
         word = WORDS[type(description)]
         raise InvalidOperationError(
             ErrorText(
-                f"{named(type(description), description.name)}: status {description.status.value!r} cannot be set: choose from "
-                f"{[status.value for status in SETTABLE]}, or delete it with ",
+                f"{label_of(type(description), description.name)}: status {description.status.value!r} cannot be set: choose "
+                f"from {[status.value for status in SETTABLE]}, or delete it with ",
                 Term(f"delete_{word}"),
             )
         )
@@ -717,7 +731,7 @@ def obey(
         check_forwarding(known, description)
     except NamespaceRuleError as error:
         raise InvalidOperationError(
-            ErrorText(f"{named(type(description), description.name)}: ", text_of_error(error)), error=error
+            ErrorText(f"{label_of(type(description), description.name)}: ", text_of_error(error)), error=error
         ) from error
 
 
@@ -734,7 +748,7 @@ def reason_of(error: ValueError) -> str:
 
 
 def _tier(tier: str) -> Tier:
-    for one in Tier:
-        if one.value.lower() == str(tier).lower():
-            return one
-    raise ValueError(f"tier {tier!r}: choose from {[one.value for one in Tier]}")
+    for known in Tier:
+        if known.value.lower() == str(tier).lower():
+            return known
+    raise ValueError(f"tier {tier!r}: choose from {[known.value for known in Tier]}")

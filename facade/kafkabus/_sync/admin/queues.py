@@ -15,9 +15,9 @@ from kafkabus._core.entity_properties import (
     QueueProperties,
     QueueRuntimeProperties,
 )
-from kafkabus._sync.admin.base import checked, latest_use
+from kafkabus._sync.admin.base import check_name, latest_use
 from kafkabus._sync.admin.topics import TopicAdministration
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.compat import guard
 from kafkabus_mapping.entities import EntityStatus, QueueDescription
 from kafkabus_mapping.names import EntityPath, check_entity, topic_name
 
@@ -34,7 +34,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         ValueError: The settings do not say where Kafka or Redis is.
     """
 
-    @guarded
+    @guard
     def create_queue(
         self,
         queue_name: str,
@@ -119,12 +119,12 @@ class ServiceBusAdministrationClient(TopicAdministration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        checked(check_entity, queue_name)
+        check_name(check_entity, queue_name)
         self._resolve_destinations(given, to_others_than=queue_name)
-        description = self._created(QueueDescription, queue_name, enable_partitioning, given)
+        description = self._create_entity(QueueDescription, queue_name, enable_partitioning, given)
         return self._properties(QueueProperties, description)
 
-    @guarded
+    @guard
     def update_queue(self, queue: QueueProperties | Mapping[str, object], **settings: object) -> None:
         """Change a queue's settings. Clients apply them within 5 seconds.
 
@@ -146,14 +146,14 @@ class ServiceBusAdministrationClient(TopicAdministration):
         name = settings.get("name", queue.get("name"))
         if not isinstance(name, str):
             raise TypeError(f"the queue's name is {type(name).__name__}: use str")
-        checked(check_entity, name)
+        check_name(check_entity, name)
         descriptions = self._connections().descriptions
-        with descriptions.changing(name) as lock:
+        with descriptions.lock_for_change(name) as lock:
             description = self._update(QueueDescription, name, QueueProperties, queue, settings)
             lock.check()
             descriptions.put(description)
 
-    @guarded
+    @guard
     def get_queue(self, queue_name: str) -> QueueProperties:
         """Return a queue's settings.
 
@@ -163,7 +163,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         return self._properties(QueueProperties, self._description(queue_name))
 
-    @guarded
+    @guard
     def get_queue_runtime_properties(self, queue_name: str) -> QueueRuntimeProperties:
         """Return a queue's counts, summed over its partitions.
 
@@ -174,7 +174,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         description = self._description(queue_name)
         return self._runtime(description)
 
-    @guarded
+    @guard
     def delete_queue(self, queue_name: str) -> None:
         """Delete a queue, its dead-letter queues and all their messages.
 
@@ -184,9 +184,9 @@ class ServiceBusAdministrationClient(TopicAdministration):
         """
         context = self._connections()
         description = self._description(queue_name)
-        context.lifecycle.delete(description)
+        context.maintenance.lifecycle.delete(description)
 
-    @guarded
+    @guard
     def list_queues(self) -> Iterator[QueueProperties]:
         """Yield all queues, by name.
 
@@ -194,10 +194,10 @@ class ServiceBusAdministrationClient(TopicAdministration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, QueueDescription)]
-        yield from self._listed(QueueProperties, listed)
+        listed = [description for description in every if isinstance(description, QueueDescription)]
+        yield from self._list_entities(QueueProperties, listed)
 
-    @guarded
+    @guard
     def list_queues_runtime_properties(self) -> Iterator[QueueRuntimeProperties]:
         """Yield the counts of all queues, by name.
 
@@ -205,10 +205,10 @@ class ServiceBusAdministrationClient(TopicAdministration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, QueueDescription)]
+        listed = [description for description in every if isinstance(description, QueueDescription)]
         topics = self._connections().topics.names()
         count_empty = partial(self._empty, topics)
-        yield from self._counted(listed, self._runtime, count_empty)
+        yield from self._count_entities(listed, self._runtime, count_empty)
 
     def _empty(self, topics: Set[str], listed: Sequence[QueueDescription]) -> Mapping[str, QueueRuntimeProperties]:
         """Return the counts of those queues that hold no record and have no dead-letter queues, by name.
@@ -225,24 +225,24 @@ class ServiceBusAdministrationClient(TopicAdministration):
             if not dead_letters & topics:
                 entities.append(self._entity(path, description))
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
-        states = iter(context.ledger_client.states([ledger for one in entities for ledger in one.ledgers]))
-        logs = {one.topic: one.partitions for one in entities}
+        states = iter(context.ledger_client.states([ledger for entity in entities for ledger in entity.ledgers]))
+        logs = {entity.topic: entity.partitions for entity in entities}
         ends = context.topics.ends_of_empty(logs)
         empty: list[Entity] = []
-        for one in entities:
-            own = list(islice(states, one.partitions))
-            if one.topic in ends and all(
-                state is None or (state.cursor == ends[one.topic][partition] and not state.in_flight)
+        for entity in entities:
+            own = list(islice(states, entity.partitions))
+            if entity.topic in ends and all(
+                state is None or (state.cursor == ends[entity.topic][partition] and not state.in_flight)
                 for partition, state in enumerate(own)
             ):
-                empty.append(one)
-        heard = context.ledger_client.last_heartbeats([one.receivers_key for one in empty])
-        described = {one.name: one for one in listed}
+                empty.append(entity)
+        heard = context.ledger_client.last_heartbeats([entity.receivers_key for entity in empty])
+        described = {description.name: description for description in listed}
         return {
-            one.path.name: _counts_of(
-                described[one.path.name], accessed_at=latest_use(described[one.path.name], moment)
+            entity.path.name: _counts_of(
+                described[entity.path.name], accessed_at=latest_use(described[entity.path.name], moment)
             )
-            for one, moment in zip(empty, heard, strict=True)
+            for entity, moment in zip(empty, heard, strict=True)
         }
 
     def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
@@ -261,11 +261,11 @@ class ServiceBusAdministrationClient(TopicAdministration):
             dead=dead,
             undelivered=undelivered,
             size=size,
-            accessed_at=self._accessed_at(path, description),
+            accessed_at=self._access_time(path, description),
         )
 
     def _description(self, queue_name: str) -> QueueDescription:
-        return self._known(QueueDescription, checked(check_entity, queue_name))
+        return self._get_known(QueueDescription, check_name(check_entity, queue_name))
 
 
 def _counts_of(

@@ -17,7 +17,7 @@ from kafkabus._core.entity_properties import (
     SubscriptionRuntimeProperties,
     TopicProperties,
     TopicRuntimeProperties,
-    changed,
+    change_fields,
 )
 from kafkabus._core.exceptions import (
     InvalidOperationError,
@@ -38,8 +38,8 @@ from kafkabus._core.rule_properties import (
     filter_description,
     rule_properties,
 )
-from kafkabus._sync.admin.base import Administration, checked, named, obey, reason_of, validated
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.admin.base import Administration, check_name, label_of, obey, reason_of, validate
+from kafkabus._sync.compat import guard
 from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_settings
 from kafkabus_mapping.error_text import ErrorText
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
@@ -60,7 +60,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 class TopicAdministration(Administration):
     """Administers topics, subscriptions and rules."""
 
-    @guarded
+    @guard
     def create_topic(
         self,
         topic_name: str,
@@ -132,11 +132,11 @@ class TopicAdministration(Administration):
             "status": status,
             "settled_retention": settled_retention,
         }
-        checked(check_entity, topic_name)
-        description = self._created(TopicDescription, topic_name, enable_partitioning, given)
+        check_name(check_entity, topic_name)
+        description = self._create_entity(TopicDescription, topic_name, enable_partitioning, given)
         return self._properties(TopicProperties, description)
 
-    @guarded
+    @guard
     def update_topic(self, topic: TopicProperties | Mapping[str, object], **settings: object) -> None:
         """Change a topic's settings. Clients apply them within 5 seconds.
 
@@ -153,20 +153,20 @@ class TopicAdministration(Administration):
                 its subscriptions, to which upkeep then applies the settings that the topic has now.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(check_entity, _name_in("topic", topic, settings))
+        name = check_name(check_entity, _name_in("topic", topic, settings))
         context = self._connections()
-        with context.descriptions.changing(name) as lock:
+        with context.descriptions.lock_for_change(name) as lock:
             description = self._update(TopicDescription, name, TopicProperties, topic, settings)
             lock.check()
             context.descriptions.put(description)
         try:
-            context.lifecycle.share(description)
+            context.maintenance.lifecycle.share(description)
         except OperationTimeoutError as error:
             raise OperationTimeoutError(
                 f"topic {name!r} was changed, and not all of its subscriptions go by that: upkeep sees to it, or call again"
             ) from error
 
-    @guarded
+    @guard
     def get_topic(self, topic_name: str) -> TopicProperties:
         """Return a topic's settings.
 
@@ -177,7 +177,7 @@ class TopicAdministration(Administration):
         """
         return self._properties(TopicProperties, self._topic(topic_name))
 
-    @guarded
+    @guard
     def get_topic_runtime_properties(self, topic_name: str) -> TopicRuntimeProperties:
         """Return a topic's counts.
 
@@ -188,7 +188,7 @@ class TopicAdministration(Administration):
         """
         return self._topic_runtime(self._topic(topic_name))
 
-    @guarded
+    @guard
     def get_topic_log_usage(self, topic_name: str) -> list[LogUsage]:
         """Return how much of a topic's log each of its subscriptions keeps, by name; kafkabus's own.
 
@@ -199,7 +199,9 @@ class TopicAdministration(Administration):
         """
         description, context = self._topic(topic_name), self._connections()
         needed = {
-            subscription.own_name: [context.recovery.needed_from(reader, ledger) for ledger in reader.ledgers]
+            subscription.own_name: [
+                context.maintenance.recovery.first_needed_offset(reader, ledger) for ledger in reader.ledgers
+            ]
             for subscription in context.catalog.subscriptions_of(description)
             for reader in [self._entity(EntityPath(subscription.name), subscription)]
         }
@@ -210,17 +212,19 @@ class TopicAdministration(Administration):
             name: [ends[partition] - max(starts[partition], offsets[partition]) for partition in partitions]
             for name, offsets in needed.items()
         }
-        most = [max(several) for several in zip(*records.values(), strict=True)]
+        most = [max(counts) for counts in zip(*records.values(), strict=True)]
         return [
             LogUsage(
                 subscription_name=name,
-                records=tuple(several),
-                keeps=tuple(one for one in partitions if several[one] and several[one] == most[one]),
+                records=tuple(counts),
+                keeps=tuple(
+                    partition for partition in partitions if counts[partition] and counts[partition] == most[partition]
+                ),
             )
-            for name, several in records.items()
+            for name, counts in records.items()
         ]
 
-    @guarded
+    @guard
     def delete_topic(self, topic_name: str) -> None:
         """Delete a topic, its subscriptions and all their messages.
 
@@ -230,9 +234,9 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        self._connections().lifecycle.delete(self._topic(topic_name))
+        self._connections().maintenance.lifecycle.delete(self._topic(topic_name))
 
-    @guarded
+    @guard
     def list_topics(self) -> Iterator[TopicProperties]:
         """Yield all topics, by name.
 
@@ -240,10 +244,10 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, TopicDescription)]
-        yield from self._listed(TopicProperties, listed)
+        listed = [description for description in every if isinstance(description, TopicDescription)]
+        yield from self._list_entities(TopicProperties, listed)
 
-    @guarded
+    @guard
     def list_topics_runtime_properties(self) -> Iterator[TopicRuntimeProperties]:
         """Yield the counts of all topics, by name.
 
@@ -251,10 +255,10 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         every = self._connections().descriptions.all()
-        listed = [one for one in every if isinstance(one, TopicDescription)]
-        yield from self._counted(listed, self._topic_runtime)
+        listed = [description for description in every if isinstance(description, TopicDescription)]
+        yield from self._count_entities(listed, self._topic_runtime)
 
-    @guarded
+    @guard
     def create_subscription(
         self,
         topic_name: str,
@@ -305,10 +309,10 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(subscription_path, topic_name, subscription_name)
+        name = check_name(subscription_path, topic_name, subscription_name)
         rule = RuleDescription(name=DEFAULT_RULE, created_at=datetime.now(timezone.utc))
         if default_rule is not None:
-            rule_name = checked(check_part, "rule", default_rule.name)
+            rule_name = check_name(check_part, "rule", default_rule.name)
             rule = described_rule(rule_name, default_rule.filter, default_rule.action, rule.created_at)
         given: dict[str, object] = {
             "lock_duration": lock_duration,
@@ -325,7 +329,7 @@ class TopicAdministration(Administration):
             "status": status,
         }
         descriptions = self._connections().descriptions
-        with descriptions.changing(topic_name) as topics_lock, descriptions.changing(name) as lock:
+        with descriptions.lock_for_change(topic_name) as topics_lock, descriptions.lock_for_change(name) as lock:
             description = self._new_subscription(topic_name, name, given, rule)
             topics_lock.check()
             lock.check()
@@ -341,7 +345,7 @@ class TopicAdministration(Administration):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
         topic = self._topic(topic_name)
         if topic.status is EntityStatus.DELETING:
-            raise MessagingEntityNotFoundError(f"{named(TopicDescription, topic.name)} is being deleted")
+            raise MessagingEntityNotFoundError(f"{label_of(TopicDescription, topic.name)} is being deleted")
         self._check_free(name)
         self._resolve_destinations(settings, to_others_than=topic.name)
         if len(context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
@@ -354,7 +358,7 @@ class TopicAdministration(Administration):
         empty = SubscriptionDescription.model_validate(
             {
                 **shared_settings(topic),
-                **{one: getattr(topic, one) for one in SHARED_FOR_EVER},
+                **{setting: getattr(topic, setting) for setting in SHARED_FOR_EVER},
                 "name": name,
                 "topic_entity": topic.name,
                 "uid": uuid.uuid4().hex[:12],
@@ -363,12 +367,12 @@ class TopicAdministration(Administration):
                 "updated_at": now,
             }
         )
-        description = validated(SubscriptionDescription, changed(empty, settings), "created")
+        description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
         obey(context.catalog.namespace(), description)
-        offsets = context.recovery.begin_subscription(self._entity(path, description))
+        offsets = context.maintenance.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
 
-    @guarded
+    @guard
     def update_subscription(
         self, topic_name: str, subscription: SubscriptionProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -387,14 +391,14 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(subscription_path, topic_name, _name_in("subscription", subscription, settings))
+        name = check_name(subscription_path, topic_name, _name_in("subscription", subscription, settings))
         descriptions = self._connections().descriptions
-        with descriptions.changing(name) as lock:
+        with descriptions.lock_for_change(name) as lock:
             description = self._update(SubscriptionDescription, name, SubscriptionProperties, subscription, settings)
             lock.check()
             descriptions.put(description)
 
-    @guarded
+    @guard
     def get_subscription(self, topic_name: str, subscription_name: str) -> SubscriptionProperties:
         """Return a subscription's settings.
 
@@ -405,7 +409,7 @@ class TopicAdministration(Administration):
         """
         return self._properties(SubscriptionProperties, self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     def get_subscription_runtime_properties(
         self, topic_name: str, subscription_name: str
     ) -> SubscriptionRuntimeProperties:
@@ -418,7 +422,7 @@ class TopicAdministration(Administration):
         """
         return self._subscription_runtime(self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     def delete_subscription(self, topic_name: str, subscription_name: str) -> None:
         """Delete a subscription with its dead-letter queues; the topic's other subscriptions stay as they are.
 
@@ -428,9 +432,9 @@ class TopicAdministration(Administration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        self._connections().lifecycle.delete(self._subscription(topic_name, subscription_name))
+        self._connections().maintenance.lifecycle.delete(self._subscription(topic_name, subscription_name))
 
-    @guarded
+    @guard
     def list_subscriptions(self, topic_name: str) -> Iterator[SubscriptionProperties]:
         """Yield a topic's subscriptions, by name.
 
@@ -440,9 +444,9 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
-        yield from self._listed(SubscriptionProperties, listed)
+        yield from self._list_entities(SubscriptionProperties, listed)
 
-    @guarded
+    @guard
     def list_subscriptions_runtime_properties(self, topic_name: str) -> Iterator[SubscriptionRuntimeProperties]:
         """Yield the counts of a topic's subscriptions, by name.
 
@@ -452,9 +456,9 @@ class TopicAdministration(Administration):
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
-        yield from self._counted(listed, self._subscription_runtime)
+        yield from self._count_entities(listed, self._subscription_runtime)
 
-    @guarded
+    @guard
     def create_rule(
         self,
         topic_name: str,
@@ -484,18 +488,18 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
         rule = described_rule(rule_name, filter, action, datetime.now(timezone.utc))
 
         def more(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             if _rule_of(description, rule_name) is not None:
                 raise MessagingEntityAlreadyExistsError(
-                    f"{named(SubscriptionDescription, description.name)} has a rule {rule_name!r} already: update it, or "
+                    f"{label_of(SubscriptionDescription, description.name)} has a rule {rule_name!r} already: update it, or "
                     "choose another name"
                 )
             if len(description.rules) >= MAX_RULES:
                 raise ServiceBusQuotaExceededError(
-                    f"{named(SubscriptionDescription, description.name)} has {MAX_RULES} rules, and no subscription has "
+                    f"{label_of(SubscriptionDescription, description.name)} has {MAX_RULES} rules, and no subscription has "
                     "more: delete one"
                 )
             return [*description.rules, rule]
@@ -503,7 +507,7 @@ class TopicAdministration(Administration):
         self._change_rules(topic_name, subscription_name, more)
         return rule_properties(rule)
 
-    @guarded
+    @guard
     def get_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> RuleProperties:
         """Return a rule of a subscription.
 
@@ -512,10 +516,10 @@ class TopicAdministration(Administration):
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
         return rule_properties(_known_rule(self._subscription(topic_name, subscription_name), rule_name))
 
-    @guarded
+    @guard
     def update_rule(
         self, topic_name: str, subscription_name: str, rule: RuleProperties | Mapping[str, object], **settings: object
     ) -> None:
@@ -537,7 +541,7 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = checked(check_part, "rule", _name_in("rule", rule, settings))
+        name = check_name(check_part, "rule", _name_in("rule", rule, settings))
         wanted = {**rule, **settings}
         unknown = wanted.keys() - RULE_FIELDS
         if unknown:
@@ -546,14 +550,14 @@ class TopicAdministration(Administration):
         if missing:
             raise TypeError(f"settings are missing: {sorted(missing)}; change what get_rule returns, and give that")
 
-        def others(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+        def replace_rule(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             before = _known_rule(description, name)
             after = described_rule(before.name, wanted["filter"], wanted["action"], before.created_at)
-            return [after if one is before else one for one in description.rules]
+            return [after if rule is before else rule for rule in description.rules]
 
-        self._change_rules(topic_name, subscription_name, others)
+        self._change_rules(topic_name, subscription_name, replace_rule)
 
-    @guarded
+    @guard
     def delete_rule(self, topic_name: str, subscription_name: str, rule_name: str) -> None:
         """Delete a rule, for messages that are sent after this returns. Without rules a subscription gets no messages.
 
@@ -565,15 +569,15 @@ class TopicAdministration(Administration):
                 took half a minute, and upkeep does the rest.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        checked(check_part, "rule", rule_name)
+        check_name(check_part, "rule", rule_name)
 
-        def fewer(description: SubscriptionDescription) -> Sequence[RuleDescription]:
+        def drop_rule(description: SubscriptionDescription) -> Sequence[RuleDescription]:
             gone = _known_rule(description, rule_name)
-            return [one for one in description.rules if one is not gone]
+            return [rule for rule in description.rules if rule is not gone]
 
-        self._change_rules(topic_name, subscription_name, fewer)
+        self._change_rules(topic_name, subscription_name, drop_rule)
 
-    @guarded
+    @guard
     def list_rules(self, topic_name: str, subscription_name: str) -> Iterator[RuleProperties]:
         """Yield a subscription's rules, ``$Default`` first, then by name.
 
@@ -586,23 +590,23 @@ class TopicAdministration(Administration):
             yield rule_properties(rule)
 
     def _topic(self, name: str) -> TopicDescription:
-        return self._known(TopicDescription, checked(check_entity, name))
+        return self._get_known(TopicDescription, check_name(check_entity, name))
 
     def _subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        full = checked(subscription_path, topic_name, name)
+        full = check_name(subscription_path, topic_name, name)
         self._topic(topic_name)
-        return self._known(SubscriptionDescription, full)
+        return self._get_known(SubscriptionDescription, full)
 
     def _change_rules(
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, made from those that it has; finish a change that was cut off first."""
         context = self._connections()
-        with context.descriptions.changing(checked(subscription_path, topic_name, name)) as lock:
-            description = context.rule_changes.settle(lock, self._subscription(topic_name, name))
+        with context.descriptions.lock_for_change(check_name(subscription_path, topic_name, name)) as lock:
+            description = context.maintenance.rule_changes.settle(lock, self._subscription(topic_name, name))
             rules = wanted(description)
             self._check_rules(rules)
-            context.rule_changes.change(lock, description, rules)
+            context.maintenance.rule_changes.change(lock, description, rules)
 
     def _check_rules(self, rules: Sequence[RuleDescription]) -> None:
         """Check that the namespace's format can store rules.
@@ -619,19 +623,19 @@ class TopicAdministration(Administration):
         entity = self._entity(path, description)
         states = context.ledger_client.states(entity.ledgers)
         subscriptions = context.catalog.subscriptions_of(description)
-        rules = [rule for one in subscriptions for rule in one.rules]
+        rules = [rule for subscription in subscriptions for rule in subscription.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
         ends = context.topics.ends(entity.topic, range(entity.partitions))
         waiting = [0 if state is None else state.scheduled for state in states]
-        for one in context.catalog.readers_of(entity):
-            for partition, state in enumerate(context.ledger_client.states(one.ledgers)):
+        for reader in context.catalog.readers_of(entity):
+            for partition, state in enumerate(context.ledger_client.states(reader.ledgers)):
                 if state is not None:
                     waiting[partition] = max(waiting[partition], ends[partition] - state.cursor + state.in_flight)
         return TopicRuntimeProperties(
             name=description.name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
-            accessed_at_utc=self._accessed_at(path, description),
+            accessed_at_utc=self._access_time(path, description),
             subscription_count=len(subscriptions),
             size_in_bytes=self._bytes(entity.topic, waiting),
             scheduled_message_count=sum(0 if state is None else state.scheduled for state in states),
@@ -648,7 +652,7 @@ class TopicAdministration(Administration):
             name=description.own_name,
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
-            accessed_at_utc=self._accessed_at(path, description),
+            accessed_at_utc=self._access_time(path, description),
             total_message_count=sum(active) + sum(moving) + sum(dead) + sum(undelivered),
             active_message_count=sum(active),
             dead_letter_message_count=sum(dead),
@@ -702,14 +706,14 @@ def described_rule(name: str, filter_: object, action: object, created_at: datet
 
 
 def _rule_of(description: SubscriptionDescription, name: str) -> RuleDescription | None:
-    return next((one for one in description.rules if one.name.lower() == str(name).lower()), None)
+    return next((rule for rule in description.rules if rule.name.lower() == str(name).lower()), None)
 
 
 def _known_rule(description: SubscriptionDescription, name: str) -> RuleDescription:
     rule = _rule_of(description, name)
     if rule is None:
-        names = ", ".join(repr(one.name) for one in description.rules) or "none"
+        names = ", ".join(repr(known_rule.name) for known_rule in description.rules) or "none"
         raise MessagingEntityNotFoundError(
-            f"{named(SubscriptionDescription, description.name)} has no rule {name!r}; it has: {names}"
+            f"{label_of(SubscriptionDescription, description.name)} has no rule {name!r}; it has: {names}"
         )
     return rule

@@ -10,7 +10,7 @@ from kafkabus._core.delivery import Delivery, Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError
 from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.record import Record, any_lives, is_expired, part_scheduled, without
+from kafkabus._core.record import Record, any_lives, exclude_records, is_expired, part_scheduled
 from kafkabus._ledger.operations import Schedule, Settlement
 from kafkabus._sync.connections import Connections
 from kafkabus._sync.dispositions.transaction_commit import CommitParts, replace_by_copies
@@ -81,7 +81,7 @@ class Dispositions:
             expired = self.expired(entity, delivery.partition, grant.records)
             if expired:
                 self.expire(entity, delivery, expired)
-                grant.records = without(grant.records, expired)
+                grant.records = exclude_records(grant.records, expired)
         if grant.records and delivery.count >= entity.max_deliveries:
             self.dead_letter(entity, delivery, grant.records, *delivered_too_often(entity, delivery.count))
             return False
@@ -157,14 +157,14 @@ class Dispositions:
             return list(records)
         left: list[Record] = []
         for record in records:
-            complaint, copies = subscription_filter.complaint(record), subscription_filter.several(record)
+            complaint, copies = subscription_filter.complaint(record), subscription_filter.copies_of(record)
             if complaint is not None:
                 self.dead_letter(entity, delivery, [record], FAULTY, complaint)
             elif copies:
                 self._replace(entity, delivery, record, copies)
             else:
                 left.append(record)
-        return subscription_filter.granted(left)
+        return subscription_filter.change_granted(left)
 
     def _replace(self, entity: Entity, delivery: Delivery, record: Record, copies: Sequence[Envelope]) -> None:
         """Replace a message by its copies; if that fails, a client tries again once the message's lock has expired."""

@@ -282,7 +282,7 @@ class TransactionCommit:
             entity = entities[one.path.key]
             there, lost_messages = still_there([one.batch], entity)
             for held in there:
-                lost_messages += held.without(gone[entity.ledgers[held.delivery.partition], held.delivery.lease])[1]
+                lost_messages += held.split_lost(gone[entity.ledgers[held.delivery.partition], held.delivery.lease])[1]
             one.raise_lost("settled, and nothing else of the transaction was done", lost_messages)
         too_much = {prepare.ledger: prepare.too_much for prepare in prepares if prepare.too_much is not None}
         full = {prepare.ledger for prepare in prepares if prepare.full}

@@ -56,14 +56,14 @@ class FormatUpgrade:
         known = self._current()
         if known.format < LATEST:
             self._check_programs()
-            with self._descriptions.changing(NAMESPACE) as lock:
+            with self._descriptions.lock_for_change(NAMESPACE) as lock:
                 known = self._current()
                 if known.format < LATEST:
                     lock.check()
                     known = self._put(known, format=LATEST, format_by=installed_version(), upgrading_from=known.format)
         if known.upgrading_from is not None:
             sleep(SEEN_WITHIN)
-            with self._descriptions.changing(NAMESPACE) as lock:
+            with self._descriptions.lock_for_change(NAMESPACE) as lock:
                 known = self._current()
                 lock.check()
                 known = self._put(known, upgrading_from=None)
@@ -98,7 +98,7 @@ class FormatUpgrade:
         for description in self._descriptions.all():
             for path in EntityPath(description.name).all:
                 users[receivers_key(namespace, path)] = f"a receiver of {path}, client"
-        unregistered = self._registry.unregistered(list(users), registered, HEARTBEAT_LIFETIME)
+        unregistered = self._registry.find_unregistered(list(users), registered, HEARTBEAT_LIFETIME)
         outdated += [f"{users[key]} {client_id}" for key, ids in unregistered.items() for client_id in ids]
         if outdated:
             more = f", and {len(outdated) - NAMED} more" if len(outdated) > NAMED else ""

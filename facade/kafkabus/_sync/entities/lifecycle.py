@@ -49,7 +49,7 @@ class EntityLifecycle:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        with self._descriptions.changing(description.name) as lock:
+        with self._descriptions.lock_for_change(description.name) as lock:
             known = self._descriptions.get(description.name)
             if known is None or known.generation != description.generation:
                 return
@@ -67,7 +67,7 @@ class EntityLifecycle:
             topic = description.topic if borrowed else topic_name(self._connections.settings.namespace, which)
             described = self._connections.topics.describe(topic)
             if described is not None:
-                entity = self._catalog.described(which, description, topic, described.topic_id)
+                entity = self._catalog.make_entity(which, description, topic, described.topic_id)
                 self._archive.drop_all(entity)
                 self._session_states.drop(entity)
                 self._checkpoints.drop([ledger.keys.prefix for ledger in entity.ledgers])
@@ -76,7 +76,7 @@ class EntityLifecycle:
                 self._connections.ledger_client.forget(
                     entity.ledgers, entity_keys(self._connections.settings.namespace, which, entity.generation)
                 )
-        with self._descriptions.changing(description.name) as lock:
+        with self._descriptions.lock_for_change(description.name) as lock:
             known = self._descriptions.get(description.name)
             if known is not None and known.generation == description.generation:
                 lock.check()
@@ -89,12 +89,15 @@ class EntityLifecycle:
             OperationTimeoutError: Another client has been changing one of them for long; call again.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
-        for one in self._catalog.subscriptions_of(topic):
-            if not isinstance(topic, TopicDescription) or one == one.with_settings_of(topic):
+        for subscription in self._catalog.subscriptions_of(topic):
+            if not isinstance(topic, TopicDescription) or subscription == subscription.with_settings_of(topic):
                 continue
-            with self._descriptions.changing(one.name) as lock:
+            with self._descriptions.lock_for_change(subscription.name) as lock:
                 # Of clients that change the topic at once, the last one finds the topic's latest description.
-                latest, known = self._descriptions.get(topic.name), self._descriptions.get(one.name)
+                latest, known = (
+                    self._descriptions.get(topic.name),
+                    self._descriptions.get(subscription.name),
+                )
                 if isinstance(latest, TopicDescription) and isinstance(known, SubscriptionDescription):
                     lock.check()
                     self._descriptions.put(known.with_settings_of(latest))

@@ -31,7 +31,7 @@ class PartitionAvailability:
         self._connections = connections
         self._known: dict[str, tuple[float, frozenset[int]]] = {}
 
-    def of(self, entity: Entity) -> frozenset[int]:
+    def find_unavailable(self, entity: Entity) -> frozenset[int]:
         """Return an entity's partitions that are known to take no records; look again if that knowledge is not new."""
         known = self._known.get(entity.topic)
         if known is None:
@@ -65,7 +65,7 @@ class PartitionAvailability:
     def wait_until_available(self, entity: Entity, partitions: set[int], deadline: float) -> frozenset[int]:
         """Wait until partitions take records, or until a moment of the monotonic clock; return those that do not."""
         while True:
-            unavailable = partitions & self.of(entity)
+            unavailable = partitions & self.find_unavailable(entity)
             left = deadline - time.monotonic()
             if not unavailable or left <= 0:
                 return frozenset(unavailable)

@@ -21,7 +21,7 @@ from kafkabus._ledger.snapshot import Snapshot, Written
 from kafkabus._runtime import instruments
 from kafkabus._sync.compat import all_of
 from kafkabus._sync.connections import Connections
-from kafkabus._sync.entities.catalog import EntityCatalog, missing
+from kafkabus._sync.entities.catalog import EntityCatalog, missing_text
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus._sync.stores.entity_descriptions import DescriptionLock, EntityDescriptions
 from kafkabus._sync.stores.record_archive import RecordArchive
@@ -126,27 +126,27 @@ class EntityRecovery:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         due = [
-            one
-            for one in list(self._topics_read.values())
-            if now - one.read_at < one.age + TOPIC_AGE and now - one.asked_at >= one.age / 2
+            topic
+            for topic in list(self._topics_read.values())
+            if now - topic.read_at < topic.age + TOPIC_AGE and now - topic.asked_at >= topic.age / 2
         ]
         if not due:
             return  # Another thread has just asked.
-        for one in due:
+        for topic in due:
             # Before anything is awaited: of several callers, one asks.
-            one.asked_at = now
-        connections, names = self._connections, [one.name for one in due]
+            topic.asked_at = now
+        connections, names = self._connections, [topic.name for topic in due]
         try:
             found = connections.topics.describe_all(names, TOPIC_TIMEOUT)
         except ServiceBusCommunicationError:
             raise
         except ServiceBusError:
             # Kafka may refuse one of them: each is asked for by itself.
-            for one in due:
-                one.is_doubted = True
+            for topic in due:
+                topic.is_doubted = True
         else:
-            for one in due:
-                one.is_doubted = one.name in found and found[one.name].topic_id != one.topic_id
+            for topic in due:
+                topic.is_doubted = topic.name in found and found[topic.name].topic_id != topic.topic_id
 
     def _check_own(self, entity: Entity, topic: Topic | None) -> None:
         """Check whether a topic is the one that an entity's ledgers are about.
@@ -211,7 +211,7 @@ class EntityRecovery:
 
     def _turn_at(self, name: str) -> DescriptionLock | nullcontext[None]:
         """Return the turn at changing an entity's description; none if this client has it: its holder may wait for this."""
-        return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.changing(name)
+        return nullcontext() if self._descriptions.is_changing(name) else self._descriptions.lock_for_change(name)
 
     def recover_from_truncation(self, entity: Entity, partition: int, end: int | None) -> NoReturn:
         """Have an entity, one of whose logs was truncated, go on with new ledgers, which know nothing of records that are gone.
@@ -245,7 +245,7 @@ class EntityRecovery:
         if entity.subscription_filter is None and not entity.is_topic:
             return []
         topic = self._catalog.entity(entity.log_path)
-        return [one for one in (topic, *self._catalog.readers_of(topic)) if one.path.key != entity.path.key]
+        return [reader for reader in (topic, *self._catalog.readers_of(topic)) if reader.path.key != entity.path.key]
 
     def _knows_beyond(self, entity: Entity, partition: int, end: int) -> bool:
         """Return whether anything is known of records that an entity's log held from an offset on."""
@@ -258,8 +258,8 @@ class EntityRecovery:
         if self._catalog.current_description(entity) is not None:
             starts = self._connections.topics.starts(entity.topic, [partition])
             upto = starts[partition] if end is None else end
-            known = self._archive.of(entity, partition)
-            kept = {offset: one.due for offset, one in known.items() if offset < upto}
+            known = self._archive.find_archived(entity, partition)
+            kept = {offset: archived.due for offset, archived in known.items() if offset < upto}
 
             def cut(where: int, snapshot: Snapshot) -> Snapshot:
                 if where != partition:
@@ -275,11 +275,11 @@ class EntityRecovery:
             ends = self._connections.topics.stored_ends(entity.topic, [partition])
             new_from = ends[partition] if end is None else end
 
-            def described(description: EntityDescription) -> EntityDescription:
+            def cut_description(description: EntityDescription) -> EntityDescription:
                 # A dead-letter queue's logs are its own.
                 return description if entity.path.is_dead_letter else description.cut(partition, new_from)
 
-            self._begin_anew(entity, cut, described)
+            self._begin_anew(entity, cut, cut_description)
             # Another message may have one of these offsets.
             self._archive.drop(entity, partition, known.keys() - kept.keys())
 
@@ -345,7 +345,7 @@ class EntityRecovery:
             self._descriptions.put(described(current.model_copy(update=latest)))
         self._connections.ledger_client.forget(entity.ledgers)
 
-    def needed_from(self, reader: Entity, ledger: Ledger) -> int:
+    def first_needed_offset(self, reader: Entity, ledger: Ledger) -> int:
         """Return the offset from which on a ledger may need its log's records, as its last checkpoint says; 0 without one.
 
         Args:
@@ -358,7 +358,7 @@ class EntityRecovery:
         snapshot = self._checkpoints.read(ledger.keys.prefix)
         if snapshot is None:
             return 0
-        needed = snapshot.watermark_without(self._archive.of(reader, ledger.partition))
+        needed = snapshot.watermark_without(self._archive.find_archived(reader, ledger.partition))
         window_start = self.window_start(reader, ledger, snapshot)
         return needed if window_start is None else min(needed, window_start)
 
@@ -382,7 +382,7 @@ class EntityRecovery:
 
     def _anew(self, entity: Entity, description: EntityDescription, topic_id: str) -> Entity:
         """Return an entity's next generation."""
-        return self._catalog.described(entity.path, description, entity.topic, topic_id)
+        return self._catalog.make_entity(entity.path, description, entity.topic, topic_id)
 
     def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
@@ -433,20 +433,20 @@ class EntityRecovery:
             else:
                 places[ledger] = entity
 
-        def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+        def read(asked: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
             # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
-            entities = {_identity(places[ledger]): places[ledger] for ledger in some}
+            entities = {_identity(places[ledger]): places[ledger] for ledger in asked}
             reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
             not_anew = dict(zip(entities, reasons, strict=True))
             refused: dict[Ledger, Written | ServiceBusError] = {}
             wanted: dict[Ledger, Entity] = {}
-            for ledger in some:
+            for ledger in asked:
                 reason = not_anew[_identity(places[ledger])]
                 if reason is None:
                     wanted[ledger] = places[ledger]
                 else:
                     refused[ledger] = reason
-            return refused | self._written(wanted, self._last_checkpoints(wanted))
+            return refused | self._gather_written(wanted, self._last_checkpoints(wanted))
 
         rebuilt: defaultdict[EntityPath, dict[int, tuple[int, int]]] = defaultdict(dict)
         for ledger, made in (self._connections.ledger_client.restore(list(places), read)).items():
@@ -461,16 +461,16 @@ class EntityRecovery:
         """Return why an entity's ledgers are not to be made anew, or cannot be; None if they are to be."""
         try:
             self._check_its_topic(entity)
-            return None if self._catalog.current_description(entity) is not None else self._replaced(entity)
+            return None if self._catalog.current_description(entity) is not None else self._replacement_error(entity)
         except ServiceBusError as error:
             return error
 
-    def _replaced(self, entity: Entity) -> ServiceBusError:
+    def _replacement_error(self, entity: Entity) -> ServiceBusError:
         """Return why an entity's ledgers are not to be made anew."""
         known = self._descriptions.get(entity.path.name)
         if known is None or known.status is EntityStatus.DELETING:
             self._catalog.look_up_again(entity)
-            return MessagingEntityNotFoundError(missing(entity.path, self._connections.settings.namespace))
+            return MessagingEntityNotFoundError(missing_text(entity.path, self._connections.settings.namespace))
         if known.generation != entity.description.generation:
             return MessagingEntityNotFoundError(self._catalog.note_gone(entity, "it was deleted and created again"))
         return LedgersReplacedError(
@@ -488,14 +488,14 @@ class EntityRecovery:
             ServiceBusError: Some of the ledgers could not be made.
         """
 
-        def read(some: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
-            return self._written(dict.fromkeys(some, entity), {ledger: snapshots[ledger] for ledger in some})
+        def read(asked: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
+            return self._gather_written(dict.fromkeys(asked, entity), {ledger: snapshots[ledger] for ledger in asked})
 
         for made in (self._connections.ledger_client.restore(list(snapshots), read)).values():
             if isinstance(made, ServiceBusError):
                 raise made
 
-    def _written(
+    def _gather_written(
         self, places: Mapping[Ledger, Entity], snapshots: Mapping[Ledger, Snapshot | ServiceBusError]
     ) -> dict[Ledger, Written | ServiceBusError]:
         """Return all that ledgers are made of, by their entities and snapshots; an error for each one without a snapshot."""
@@ -503,7 +503,7 @@ class EntityRecovery:
         names = {entity.path.name for entity in places.values()}
         described = {name: self._descriptions.get(name) for name in names}
 
-        def written(ledger: Ledger) -> Written | ServiceBusError:
+        def gather(ledger: Ledger) -> Written | ServiceBusError:
             entity, snapshot = places[ledger], snapshots[ledger]
             if isinstance(snapshot, ServiceBusError):
                 return snapshot
@@ -515,7 +515,7 @@ class EntityRecovery:
                 return error
             return Written(snapshot.marked(told), states[ledger], window_start, _rules_version(entity, known))
 
-        return dict(zip(places, all_of(partial(written, ledger) for ledger in places), strict=True))
+        return dict(zip(places, all_of(partial(gather, ledger) for ledger in places), strict=True))
 
     def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
         """Return the last checkpoints of ledgers, as far as they are true of the logs, with what transactions did since."""
@@ -535,7 +535,7 @@ class EntityRecovery:
                 0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0
             )
             # If the log ends before the cursor, it was truncated: the receiver that reads on from there finds out where.
-            due = {offset: one.due for offset, one in kept.get(ledger, {}).items()}
+            due = {offset: archived.due for offset, archived in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
         decided = self._markers.account_for(true_ones)
         return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
@@ -587,7 +587,7 @@ def _tell_rebuilt(rebuilt: Mapping[EntityPath, Mapping[int, tuple[int, int]]]) -
     """Report rebuilt ledgers: by entity, the partitions with their cursors and the versions of their checkpoints."""
     for path, ledgers in rebuilt.items():
         if instruments.observer is not None:
-            instruments.observer.rebuilt(len(ledgers))
+            instruments.observer.on_rebuild(len(ledgers))
         LOGGER.warning(
             "ledgers_rebuilt entity=%s cursors=%s checkpoints=%s: Redis held no ledgers for these partitions, so messages "
             "that were settled since those versions (0: ever) may be delivered again",

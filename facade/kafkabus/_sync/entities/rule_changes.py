@@ -92,7 +92,7 @@ class RuleChanges:
         ends = self._connections.topics.stored_ends(description.topic, partitions)
         told = [SetRulesVersion(ledger, version, ends[ledger.partition]) for ledger in entity.ledgers]
         self._connections.ledger_client.execute(*told)
-        settled = _settled(description, tuple(one.counts_from for one in told))
+        settled = _settle_rules(description, tuple(rule.counts_from for rule in told))
         lock.check()
         self._descriptions.put(settled)
         return settled
@@ -111,10 +111,10 @@ class RuleChanges:
         return tuple(sets)
 
 
-def _settled(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
+def _settle_rules(description: SubscriptionDescription, offsets: tuple[int, ...]) -> SubscriptionDescription:
     """Return a subscription's description once its new rules count from these offsets on, by partition."""
     # Earlier rules that count from the same offsets on are about no stored message.
-    earlier = [one for one in description.rule_sets if one.offsets != offsets]
+    earlier = [rule_set for rule_set in description.rule_sets if rule_set.offsets != offsets]
     new = RuleSet(rules=description.changing or (), offsets=offsets)
     return description.model_copy(
         update={"changing": None, "rules_version": description.rules_version + 1, "rule_sets": (*earlier, new)}
@@ -127,7 +127,7 @@ def _check_size(changing: SubscriptionDescription) -> None:
     Raises:
         ServiceBusQuotaExceededError: The rules are too large.
     """
-    size = len(_settled(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
+    size = len(_settle_rules(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
     if size > LARGEST:
         raise ServiceBusQuotaExceededError(
             f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "

@@ -23,7 +23,7 @@ from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.settings import Settings, TokenProvider, host_of, parse_settings, settings_for
 from kafkabus._runtime import forks
 from kafkabus._runtime.weak import WeakList
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.paging import Paged
@@ -127,7 +127,7 @@ class ServiceBusClient:
     ) -> None:
         self.close()
 
-    @guarded
+    @guard
     def close(self) -> None:
         """Close all senders and receivers that this client made; the client itself can be used again."""
         for handle in self._handles:
@@ -136,7 +136,7 @@ class ServiceBusClient:
         if context is not None:
             context.close()
 
-    @guarded
+    @guard
     def get_queue_sender(
         self,
         queue_name: str,
@@ -538,7 +538,7 @@ class ServiceBusClient:
             on_error=on_error,
         )
 
-    @guarded
+    @guard
     def transaction(self) -> ServiceBusTransaction:
         """Return a transaction of this client's senders and receivers, to be used in a ``with`` block.
 
@@ -614,7 +614,7 @@ class ServiceBusClient:
 
         return Paged(fetch)
 
-    @guarded
+    @guard
     def _receiver(
         self,
         name: str,

@@ -21,7 +21,7 @@ from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout,
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.settlement import SettlementBatch, by_delivery
 from kafkabus._runtime import forks
-from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guarded
+from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guard
 from kafkabus._sync.handles.session import ServiceBusSession
 
 LOGGER = logging.getLogger("kafkabus")
@@ -135,7 +135,7 @@ class AutoLockRenewer:
     ) -> None:
         self.close()
 
-    @guarded
+    @guard
     def register(
         self,
         receiver: LockHolder,
@@ -172,7 +172,7 @@ class AutoLockRenewer:
         failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
         self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
 
-    @guarded
+    @guard
     def close(self, wait: bool = True) -> None:
         """Stop renewing; locks are left to expire.
 

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.compat import guard
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Paged(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return self
 
-    @guarded
+    @guard
     def __next__(self) -> T:
         if self._left is None:
             self._left = deque(self._fetch())
@@ -37,7 +37,7 @@ class Paged(Generic[T]):
             raise StopIteration
         return self._left.popleft()
 
-    @guarded
+    @guard
     def by_page(self, continuation_token: str | None = None) -> Iterator[Paged[T]]:
         """Yield pages of 100 items.
 

@@ -18,7 +18,7 @@ from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.exceptions import OperationTimeoutError, SessionCannotBeLockedError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime import forks
-from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guarded
+from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guard
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.receiver import ServiceBusReceiver
 from kafkabus._sync.handles.session import ServiceBusSession
@@ -153,7 +153,7 @@ class _Processor:
         """Whether it was started and not stopped."""
         return bool(self._workers)
 
-    @guarded
+    @guard
     def start(self) -> None:
         """Begin to receive, and return at once. A second call does nothing."""
         if self._workers:
@@ -163,7 +163,7 @@ class _Processor:
             bell = Bell()
             self._workers.append((self._worker(bell), bell))
 
-    @guarded
+    @guard
     def stop(self) -> None:
         """Stop receiving, and wait for the callbacks that run; messages that they did not see are available at once."""
         self._stopping = True
@@ -269,7 +269,7 @@ class ServiceBusProcessor(_Processor):
         self._renewer: AutoLockRenewer | None = None
         self._receiver: ServiceBusReceiver | None = None
 
-    @guarded
+    @guard
     def start(self) -> None:
         """Begin to receive, and return at once. A second call does nothing."""
         if self._receiver is None:

@@ -47,7 +47,7 @@ from kafkabus._core.settlement import (
 from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
 from kafkabus._runtime import forks, instruments
-from kafkabus._sync.compat import caller_left, guarded, on_left, uninterrupted
+from kafkabus._sync.compat import caller_left, guard, on_left, run_uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.disposition import delivered_too_often
 from kafkabus._sync.dispositions.transaction_commit import PendingSettlement
@@ -122,7 +122,7 @@ class ServiceBusReceiver:
         # How many bytes of messages a claim takes, as far as their sizes are known before.
         self._most_bytes: float = math.inf
         self._closed = False
-        context.readers.opened(path)
+        context.receiving.readers.on_open(path)
         forks.watch(self)
 
     def _after_fork(self) -> None:
@@ -132,7 +132,7 @@ class ServiceBusReceiver:
     def __str__(self) -> str:
         return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
 
-    @guarded
+    @guard
     def __enter__(self) -> Self:
         self._check_open()
         self._entity()
@@ -145,7 +145,7 @@ class ServiceBusReceiver:
     ) -> None:
         self.close()
 
-    @guarded
+    @guard
     def close(self) -> None:
         """Close the receiver. A second call does nothing.
 
@@ -158,7 +158,7 @@ class ServiceBusReceiver:
         if self._session is not None:
             self._session._close()
         if not before:
-            self._context.readers.closed(self._path)
+            self._context.receiving.readers.on_close(self._path)
 
     def next(self) -> ServiceBusReceivedMessage:
         """Return the next message, as ``next(receiver)`` does."""
@@ -169,7 +169,7 @@ class ServiceBusReceiver:
         """The session that it receives from; None if it does not receive from a session."""
         return self._session
 
-    @guarded
+    @guard
     def receive_messages(
         self, max_message_count: int | None = 1, max_wait_time: float | None = None
     ) -> list[ServiceBusReceivedMessage]:
@@ -211,7 +211,7 @@ class ServiceBusReceiver:
         self._check_open()
         return self
 
-    @guarded
+    @guard
     def __next__(self) -> ServiceBusReceivedMessage:
         while True:
             self._check_open()
@@ -239,7 +239,7 @@ class ServiceBusReceiver:
         """
         self.complete_messages([message], transaction=transaction)
 
-    @guarded
+    @guard
     def complete_messages(
         self, messages: Sequence[ServiceBusReceivedMessage], *, transaction: ServiceBusTransaction | None = None
     ) -> None:
@@ -289,7 +289,7 @@ class ServiceBusReceiver:
         """
         self.abandon_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
-    @guarded
+    @guard
     def abandon_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -333,7 +333,7 @@ class ServiceBusReceiver:
         """
         self.defer_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
 
-    @guarded
+    @guard
     def defer_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -356,7 +356,7 @@ class ServiceBusReceiver:
         full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
         for one, deferral in asked:
             if not deferral.full and deferral.too_much is None:
-                lost += one.settled(deferral.lost)
+                lost += one.mark_settled(deferral.lost)
         _check_changes(entity, asked)
         if full:
             raise too_many_deferred(entity, full[0])
@@ -393,7 +393,7 @@ class ServiceBusReceiver:
             transaction=transaction,
         )
 
-    @guarded
+    @guard
     def dead_letter_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
@@ -420,7 +420,7 @@ class ServiceBusReceiver:
             lost = self._dead_letter(entity, batches, reason, error_description, changes)
         self._end("dead_letter", "dead-lettered", batches, lost)
 
-    @guarded
+    @guard
     def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
     ) -> datetime:
@@ -448,7 +448,7 @@ class ServiceBusReceiver:
             raise MessageAlreadySettled  # By another thread, while this one waited.
         return until
 
-    @guarded
+    @guard
     def receive_deferred_messages(
         self, sequence_numbers: int | Sequence[int], *, timeout: float | None = None, **unsupported: object
     ) -> list[ServiceBusReceivedMessage]:
@@ -494,7 +494,7 @@ class ServiceBusReceiver:
         self._note_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 
-    @guarded
+    @guard
     def peek_messages(
         self,
         max_message_count: int = 1,
@@ -532,11 +532,11 @@ class ServiceBusReceiver:
             lock = self._open_session(self._session, timeout)
             self._peeker.keep_to(lock.session)
         if not sequence_number:
-            return self._peeker.look_on(self._context.peek_parts, entity, max_message_count)
+            return self._peeker.look_on(self._context.receiving.peek_parts, entity, max_message_count)
         partition, offset = split_sequence_number(sequence_number)
-        return self._peeker.look_from(self._context.peek_parts, entity, partition, offset, max_message_count)
+        return self._peeker.look_from(self._context.receiving.peek_parts, entity, partition, offset, max_message_count)
 
-    @guarded
+    @guard
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
         """Settle all waiting messages without receiving them; locked, deferred and scheduled messages stay.
 
@@ -581,7 +581,7 @@ class ServiceBusReceiver:
                 first = 0 if state is None else state.cursor
                 for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
                     last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
-                    records = self._context.archive.read(entity, partition, start, last)
+                    records = self._context.stores.archive.read(entity, partition, start, last)
                     self._context.dispositions.put_off(entity, partition, records)
 
     def _ask(
@@ -616,7 +616,7 @@ class ServiceBusReceiver:
         )
         for one, settlement in asked:
             if settlement.too_much is None:
-                lost += one.settled(settlement.lost)
+                lost += one.mark_settled(settlement.lost)
         _check_changes(entity, asked)
         return lost
 
@@ -640,7 +640,7 @@ class ServiceBusReceiver:
                 entity, partition, records, reason=reason, description=description, changes=kept
             )
             for one in there:
-                lost += one.settled(refused.get(one.delivery.lease, []))
+                lost += one.mark_settled(refused.get(one.delivery.lease, []))
         return lost
 
     def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
@@ -650,7 +650,7 @@ class ServiceBusReceiver:
             entity, batches, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
         )
         for one, renewal in asked:
-            lost += one.renewed(renewal.lost, renewal.expiry)
+            lost += one.mark_renewed(renewal.lost, renewal.expiry)
         return lost
 
     def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
@@ -676,7 +676,7 @@ class ServiceBusReceiver:
             )
             for partition, offsets in wanted.items()
         ]
-        reader = self._context.readers.of(entity)
+        reader = self._context.receiving.readers.reader_of(entity)
         self._context.ledger_client.execute(*recalls)
         if self._session is not None and any(recall.gone for recall in recalls):
             raise self._session._lost()
@@ -696,7 +696,7 @@ class ServiceBusReceiver:
         try:
             if any(recall.stale_rules for recall in recalls):
                 entity = self._context.catalog.entity_anew(entity)
-                reader.log.go_by(entity)
+                reader.log.follow(entity)
             for recall in recalls:
                 grants += self._read_recalled(entity, reader, recall)
             if lock is not None:
@@ -772,11 +772,11 @@ class ServiceBusReceiver:
 
     def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if instruments.observer is not None and messages:
-            instruments.observer.on_received(self.entity_path, len(messages))
+            instruments.observer.on_receive(self.entity_path, len(messages))
 
     def _note_failure(self, operation: str, error: BaseException) -> None:
         if instruments.observer is not None and isinstance(error, Exception):
-            instruments.observer.on_failure(self.entity_path, operation, error)
+            instruments.observer.on_error(self.entity_path, operation, error)
 
     def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
@@ -862,10 +862,10 @@ class ServiceBusReceiver:
             return self._is_unwanted() or not self._context.catalog.goes_by(entity)
 
         if lock is None:
-            reader = self._context.readers.messages_of(entity)
+            reader = self._context.receiving.readers.messages_of(entity)
             grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take, most_bytes=self._most_bytes)
         else:
-            reader = self._context.readers.sessions_of(entity)
+            reader = self._context.receiving.readers.sessions_of(entity)
             if self._most_bytes < math.inf:
                 count = min(count, UNREAD_AT_ONCE)
             grants = reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
@@ -925,7 +925,7 @@ class ServiceBusReceiver:
         """Report a settlement to the process's observer, and raise an error if locks were lost."""
         if instruments.observer is not None:
             count = sum(len(one.messages) for one in batches)
-            instruments.observer.on_settled(self.entity_path, outcome, count - len(lost))
+            instruments.observer.on_settlement(self.entity_path, outcome, count - len(lost))
         try:
             self._raise_lost(done, lost)
         except Exception as error:
@@ -967,7 +967,7 @@ class ServiceBusReceiver:
         for grant in delivered:
             messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
             if grant.records:
-                self._peeker.received(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
+                self._peeker.on_receive(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
         return messages
 
     def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
@@ -989,7 +989,7 @@ class ServiceBusReceiver:
         ]
         try:
             # This call must learn which messages were settled, also if its task is cancelled.
-            uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+            run_uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         finally:
             for grant, settlement in zip(grants, settlements, strict=True):
                 if settlement.done and settlement.error is None:
@@ -1109,7 +1109,7 @@ def _check_receivable(entity: Entity) -> None:
         InvalidOperationError: It forwards its messages.
     """
     entity.check_in_use()
-    closed_by = entity.closed_by
+    closed_by = entity.closing_status
     if closed_by is not None:
         raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
     if entity.forwards_to is not None:

@@ -40,7 +40,7 @@ from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET, DeliveryReports, Fa
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 from kafkabus._ledger.operations import Cancel
 from kafkabus._runtime import instruments
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.entities.ledger_marks import is_scheduled, schedules
 from kafkabus._sync.entities.partition_availability import LOOK_TIME
@@ -92,7 +92,7 @@ class ServiceBusSender:
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
 
-    @guarded
+    @guard
     def __enter__(self) -> Self:
         self._check_open()
         self._context.catalog.entity(self._path)
@@ -103,7 +103,7 @@ class ServiceBusSender:
     ) -> None:
         self.close()
 
-    @guarded
+    @guard
     def close(self) -> None:
         """Close the sender; sent messages are durable already. A second call does nothing."""
         self._closed = True
@@ -195,7 +195,7 @@ class ServiceBusSender:
             )
         return numbers
 
-    @guarded
+    @guard
     def cancel_scheduled_messages(
         self, sequence_numbers: int | Iterable[int], *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -240,7 +240,7 @@ class ServiceBusSender:
                 "scheduled, are cancelled, are duplicates, or were enqueued at their time"
             )
 
-    @guarded
+    @guard
     def _enlist(self, transaction: ServiceBusTransaction, outgoing: Sequence[Outgoing], seconds: float) -> None:
         """Have a transaction send messages."""
         transaction._check(self._context)
@@ -270,7 +270,7 @@ class ServiceBusSender:
             return outgoing
         return [in_first_format(message, self._context.settings.namespace) for message in outgoing]
 
-    @guarded
+    @guard
     def _send(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
         """Send messages, see ``send_messages``; return their places if one is scheduled."""
         if not outgoing:
@@ -279,10 +279,10 @@ class ServiceBusSender:
             places = self._store(outgoing, seconds)
         except ServiceBusError as error:
             if instruments.observer is not None:
-                instruments.observer.on_failure(self.entity_name, "send", error)
+                instruments.observer.on_error(self.entity_name, "send", error)
             raise
         if instruments.observer is not None:
-            instruments.observer.on_sent(self.entity_name, len(outgoing))
+            instruments.observer.on_send(self.entity_name, len(outgoing))
         return places
 
     def _store(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
@@ -368,7 +368,7 @@ class ServiceBusSender:
         context, entity = self._context, send.entity
         keyed, keyless = (
             [record for record in records if record.position in positions]
-            for records in self._choose_partitions(entity, send.outgoing, context.availability.of(entity))
+            for records in self._choose_partitions(entity, send.outgoing, context.availability.find_unavailable(entity))
         )
         context.marks.announce(entity, send.outgoing, {record.partition for record in (*keyed, *keyless)})
         refused = self._send_keyed(send, keyed) if keyed else []
@@ -399,7 +399,7 @@ class ServiceBusSender:
             keep_offsets=send.places.wanted,
             waits_for_topic=send.waits_for_topic,
         )
-        if not reports.failures and reports.done:
+        if not reports.failures and reports.is_done:
             send.places.add(records, reports)
             return []
         refused = send.refused(records, reports)
@@ -423,7 +423,7 @@ class ServiceBusSender:
                 keep_offsets=send.places.wanted,
                 waits_for_topic=send.waits_for_topic,
             )
-            if reports.done and not reports.failures:
+            if reports.is_done and not reports.failures:
                 send.places.add(records, reports)
                 return []
             refused = send.refused(records, reports)
@@ -431,7 +431,7 @@ class ServiceBusSender:
                 return refused
             unavailable = context.availability.look(entity)
             if (
-                not reports.done
+                not reports.is_done
                 or time.monotonic() >= send.deadline
                 or not all(failure.elsewhere for failure in reports.failures)
             ):
@@ -450,7 +450,7 @@ class ServiceBusSender:
             context.marks.announce(entity, send.outgoing, {partition})
             records = [record._replace(partition=partition) for record in records]
 
-    @guarded
+    @guard
     def create_message_batch(self, max_size_in_bytes: int | None = None) -> ServiceBusMessageBatch:
         """Return an empty batch within the namespace's limit.
 
@@ -656,13 +656,13 @@ class _Unsent:
         unstored = {
             record.position
             for records, reports, _ in self._parts
-            for record in (_failed(records, reports.failures) if reports.done else records)
+            for record in (_failed(records, reports.failures) if reports.is_done else records)
         }
         for records, reports, unavailable in self._parts:
             missing += reports.left + len(reports.failures)
             failed += [one.message_id for one in _failed(records, [f for f in reports.failures if not f.unknown])]
             unknown += [one.message_id for one in _failed(records, [f for f in reports.failures if f.unknown])]
-            if not reports.done:
+            if not reports.is_done:
                 unknown += [one.message_id for one in records if one.message_id not in failed]
             hit = unavailable & {record.partition for record in records}
             if hit:
@@ -716,7 +716,7 @@ class _Send:
 
         None may, if any record failed for another reason, or if one of several records that are alike was stored.
         """
-        if self.waits_for_topic or not reports.done or time.monotonic() >= self.deadline:
+        if self.waits_for_topic or not reports.is_done or time.monotonic() >= self.deadline:
             return []
         if not all(failure.topic_gone for failure in reports.failures):
             return []

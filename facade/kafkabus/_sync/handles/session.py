@@ -21,7 +21,7 @@ from kafkabus._core.exceptions import (
 )
 from kafkabus._ledger.operations import Extend, GetState, ListSessions, ListUpdatedStates, SetState
 from kafkabus._runtime import forks
-from kafkabus._sync.compat import guarded
+from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.receiving.session_reader import SessionLock, SessionReader, lock_lost
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
@@ -71,7 +71,7 @@ class ServiceBusSession:
         """When the session's lock expires, in UTC, on the ledger's clock; None before it is locked."""
         return None if self._lock is None else from_milliseconds(self._lock.expiry)
 
-    @guarded
+    @guard
     def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
         """Lock the session anew, for the queue's whole lock duration from now on.
 
@@ -100,7 +100,7 @@ class ServiceBusSession:
         lock.expiry = extend.expiry
         return from_milliseconds(extend.expiry)
 
-    @guarded
+    @guard
     def get_state(self, *, timeout: float | None = None, **unsupported: object) -> bytes | None:
         """Return the state that a receiver of the session set last; None if none was set, or it was cleared.
 
@@ -120,7 +120,7 @@ class ServiceBusSession:
         get = GetState(entity.ledgers[lock.partition], lock.lease)
         return self._state(entity, lock, get)
 
-    @guarded
+    @guard
     def set_state(
         self, state: str | bytes | bytearray | None, *, timeout: float | None = None, **unsupported: object
     ) -> None:
@@ -161,7 +161,7 @@ class ServiceBusSession:
             return None
         if not ask.state.stored:
             # Also if another receiver set the state and did not get to the end: a state that was seen is not taken back.
-            self._context.session_states.store(entity, ask.ledger, ask.state)
+            self._context.stores.session_states.store(entity, ask.ledger, ask.state)
         return None if ask.state.value is None else base64.b64decode(ask.state.value)
 
     @property
@@ -176,7 +176,7 @@ class ServiceBusSession:
 
     def _reader(self) -> SessionReader:
         entity = self._context.catalog.entity(self._path)
-        return self._context.readers.sessions_of(entity)
+        return self._context.receiving.readers.sessions_of(entity)
 
     def _locked(self) -> SessionLock:
         """Return the lock; lock the session if that was not done yet.
@@ -209,7 +209,7 @@ class ServiceBusSession:
         if self._lock is not None:
             return self._lock
         entity = self._context.catalog.entity(self._path)
-        reader = self._context.readers.sessions_of(entity)
+        reader = self._context.receiving.readers.sessions_of(entity)
         self._context.connections.notifications.note_use(entity)
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
@@ -272,7 +272,7 @@ def session_ids(context: ClientContext, path: EntityPath, state_updated_after: d
         ServiceBusError: It has no sessions, or is gone, or Kafka or Redis cannot be reached.
     """
     entity = context.catalog.entity(path)
-    reader = context.readers.sessions_of(entity)
+    reader = context.receiving.readers.sessions_of(entity)
     context.connections.notifications.note_use(entity)
     after = -1 if state_updated_after is None else to_milliseconds(state_updated_after)
     asked: list[ListSessions | ListUpdatedStates] = [ListUpdatedStates(ledger, after) for ledger in entity.ledgers]

@@ -19,7 +19,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError, MessageAlreadySettled
 from kafkabus._core.message import Outgoing
 from kafkabus._runtime import forks, instruments
-from kafkabus._sync.compat import guarded, uninterrupted
+from kafkabus._sync.compat import guard, run_uninterrupted
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transaction_commit import PendingSends, PendingSettlement, TransactionCommit
 from kafkabus._sync.kafka.producer import OutgoingRecord
@@ -93,7 +93,7 @@ class ServiceBusTransaction:
         self._open = True
         return self
 
-    @guarded
+    @guard
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -104,7 +104,7 @@ class ServiceBusTransaction:
         commit = TransactionCommit(self._context.commit_parts, self.transaction_id, self._sends, self._settlements)
         try:
             if exc_type is None:
-                uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
+                run_uninterrupted(commit.run())  # type: ignore[func-returns-value, unused-ignore]
                 self._report()
         except BaseException:
             self._in_doubt = commit.done
@@ -118,9 +118,9 @@ class ServiceBusTransaction:
         if observer is None:
             return
         for sends in self._sends:
-            observer.on_sent(sends.entity.path.name, len(sends.outgoing))
+            observer.on_send(sends.entity.path.name, len(sends.outgoing))
         for one in self._settlements:
-            observer.on_settled(str(one.path), one.verb, len(one.batch.messages))
+            observer.on_settlement(str(one.path), one.verb, len(one.batch.messages))
 
     def _check(self, context: ClientContext) -> None:
         """Check that a handle's work may be part of the transaction.

@@ -78,9 +78,9 @@ class CompactedTopic:
         self.make_ready()
         outgoing = [OutgoingRecord(0, key, value, []) for key, value in records.items()]
         reports = self._producer.send(self.name, outgoing, timeout=timeout, keep_offsets=True)
-        if not reports.done or reports.failures:
+        if not reports.is_done or reports.failures:
             self._exists = False
-            refusal = next((one.error for one in reports.failures if one.error.code() in NO_RIGHTS), None)
+            refusal = next((failure.error for failure in reports.failures if failure.error.code() in NO_RIGHTS), None)
             if refusal is not None:
                 raise no_rights(self._servers, f"write to topic {self.name!r}", refusal)
             reason = reports.failures[0].error if reports.failures else f"no answer within {timeout:.0f} s"
@@ -96,8 +96,8 @@ class CompactedTopic:
         records: list[Record] = []
         if not self.is_there():
             return records, start
-        for upto, some in self.batches(start):
-            records += some
+        for upto, batch in self.batches(start):
+            records += batch
             start = upto
         return records, start
 

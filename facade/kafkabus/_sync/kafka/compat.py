@@ -35,7 +35,7 @@ class Deliveries:
             Whether that is so; it is not if time ran out first, or the producer was closed.
         """
         deadline = time.monotonic() + timeout
-        while not reports.done:
+        while not reports.is_done:
             producer, left = self._producer, deadline - time.monotonic()
             if left <= 0 or producer is CLOSED:
                 # A thread that handed the turn over to this one relies on it being taken.

@@ -8,11 +8,12 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol, cast
 
-from confluent_kafka import KafkaError, Message
+from confluent_kafka import Message
 
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusError
 from kafkabus._core.record import Record
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_options import GONE, LOGGER, PASSING
 from kafkabus._kafka.consumer_pool import Batch, ConsumerPool, Inbox, PartitionFeed
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
@@ -203,7 +204,7 @@ class PartitionFetcher:
             while (added or 0) < count and (batch := self._inbox.take()) is not None:
                 added = (added or 0) + self._hand_over(batch)
         finally:
-            self._consumers.taken(self._inbox)
+            self._consumers.on_take(self._inbox)
         return added
 
     def _hand_over(self, batch: Batch) -> int:
@@ -218,11 +219,11 @@ class PartitionFetcher:
     def _take_event(self, partition: int, event: Message) -> None:
         error = event.error()
         code = error.code() if error is not None else None
-        if code == KafkaError._PARTITION_EOF:
+        if code == error_codes.PARTITION_EOF:
             self._sink.end(partition, event.offset() or 0)
         elif code in GONE:
             raise MessagingEntityNotFoundError(f"{self._entity} was deleted: its topic {self._topic} is gone")
-        elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION}:
+        elif code in {error_codes.AUTO_OFFSET_RESET, error_codes.LOG_TRUNCATION}:
             raise OffsetNotInLogError(partition, str(error))
         elif code in PASSING:
             LOGGER.warning("consume entity=%s partition=%d error=%s", self._entity, partition, error)

@@ -13,6 +13,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from kafkabus._core.exceptions import OperationTimeoutError, ServiceBusCommunicationError, ServiceBusError
 from kafkabus._core.settings import Settings
+from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import open_producer
 from kafkabus._kafka.client_options import transactional_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
@@ -88,18 +89,18 @@ class TransactionalProducer:
             OperationTimeoutError: Kafka did not acknowledge all records in time.
             ServiceBusError: Kafka's client refuses a record.
         """
-        producer = self._begun()
+        producer = self._begun_producer()
         found: dict[int, Stored] = {}
         failed: list[tuple[str, KafkaError]] = []
 
         def note(index: int) -> Callable[[KafkaError | None, Message], None]:
-            def told(error: KafkaError | None, message: Message) -> None:
+            def on_report(error: KafkaError | None, message: Message) -> None:
                 if error is not None:
                     failed.append((message.topic() or "", error))
                 elif (offset := message.offset()) is not None and offset >= 0:
                     found[index] = Stored(message.partition() or 0, offset)
 
-            return told
+            return on_report
 
         until = time.monotonic() + (TOPIC_APPEARS_WITHIN if waits_for_topic else 0)
         for index, (topic, record) in enumerate(records):
@@ -107,7 +108,7 @@ class TransactionalProducer:
         self._pool.run(producer.flush, SEND_TIMEOUT)
         if failed:
             topic, error = failed[0]
-            if error.code() == KafkaError._PURGE_QUEUE:
+            if error.code() == error_codes.PURGE_QUEUE:
                 error = self._why_refused(producer, error)
             if error.code() in NO_RIGHTS:
                 raise no_rights(self._settings.bootstrap_servers, f"write to topic {topic!r}", error)
@@ -163,9 +164,9 @@ class TransactionalProducer:
             reraise=True,
         )
         try:
-            retrying(self._pool.run, self._begun().commit_transaction, END_TIMEOUT)
+            retrying(self._pool.run, self._begun_producer().commit_transaction, END_TIMEOUT)
         except KafkaException as error:
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
     def abort(self) -> None:
         """Abort the transaction.
@@ -174,7 +175,7 @@ class TransactionalProducer:
             ServiceBusCommunicationError: Kafka cannot be reached; the broker aborts the transaction by itself after a while.
         """
         try:
-            self._run(self._begun().abort_transaction, END_TIMEOUT)
+            self._run(self._begun_producer().abort_transaction, END_TIMEOUT)
         except ServiceBusCommunicationError:
             self.reset()
 
@@ -201,7 +202,7 @@ class TransactionalProducer:
         self._producer = producer
         return producer
 
-    def _begun(self) -> Producer:
+    def _begun_producer(self) -> Producer:
         if self._producer is None:
             raise ServiceBusError("no transaction was begun")
         return self._producer
@@ -211,9 +212,9 @@ class TransactionalProducer:
             self._pool.run(call, *arguments)
         except KafkaException as error:
             self.forget()
-            raise self._refused(error) from error
+            raise self._refusal_error(error) from error
 
-    def _refused(self, error: KafkaException) -> ServiceBusError:
+    def _refusal_error(self, error: KafkaException) -> ServiceBusError:
         if error.args[0].code() in NO_RIGHTS:
             return no_rights(
                 self._settings.bootstrap_servers, f"store transaction {self.transactional_id!r}", error.args[0]
@@ -271,13 +272,13 @@ class TransactionalProducers:
     def _rest(self) -> None:
         """End Kafka's clients of producers that were not borrowed for a while, but for the last one."""
         with self._guard:
-            idle = [one for one in self._idle[:-1] if time.monotonic() - one[0] >= IDLE]
+            idle = [producer for producer in self._idle[:-1] if time.monotonic() - producer[0] >= IDLE]
             del self._idle[: len(idle)]
             is_through = len(self._idle) <= 1
         self._forget(idle)
         with self._guard:
             # Kafka remembers each name for a week.
-            self._resting += [one for _, one in idle]
+            self._resting += [producer for _, producer in idle]
         if not is_through:
             self._alarm.set(IDLE)
 
@@ -290,5 +291,5 @@ class TransactionalProducers:
         self._pool.close()
 
     def _forget(self, idle: Sequence[tuple[float, TransactionalProducer]]) -> None:
-        for _, one in idle:
-            self._pool.run(one.forget)
+        for _, producer in idle:
+            self._pool.run(producer.forget)

@@ -14,7 +14,7 @@ from kafkabus._core.fetch_plan import runs_of, sweeps
 from kafkabus._core.record import Record, session_of
 from kafkabus._ledger.operations import Ledger, Peek, Seen, Seize, Settlement, new_lease
 from kafkabus._ledger.ranges import Range, offsets_of
-from kafkabus._sync.compat import uninterrupted
+from kafkabus._sync.compat import run_uninterrupted
 from kafkabus._sync.kafka.offset_reader import read_upto
 from kafkabus._sync.receiving.log_reader import ReaderParts
 from kafkabus._sync.receiving.session_reader import SessionLock, lock_lost
@@ -55,9 +55,11 @@ class _Task:
         """Whether more is to be deleted, and there is time."""
         return self.left > 0 and time.monotonic() < self.deadline
 
-    def chosen(self, records: Iterable[Record]) -> list[Record]:
+    def choose(self, records: Iterable[Record]) -> list[Record]:
         """Return the records that are to be deleted."""
-        wanted = (one for one in records if one.timestamp()[1] < self.before_ms and self._is_of_session(one))
+        wanted = (
+            record for record in records if record.timestamp()[1] < self.before_ms and self._is_of_session(record)
+        )
         return [record for record, _ in zip(wanted, range(self.left), strict=False)]
 
     def _is_of_session(self, record: Record) -> bool:
@@ -133,17 +135,19 @@ class MessageDeletion:
         while True:
             peek = Peek(ledger, start, FOUND_AT_ONCE, None if task.session is None else task.session.session)
             self._connections.ledger_client.execute(peek)
-            below = [one for one in peek.found if one.first < peek.cursor]
-            waiting = [(one.first, min(one.last, upto - 1)) for one in below if not (one.deferred or one.scheduled)]
-            for sweep in sweeps(_slices(waiting), lambda one: one, at_once=READ_AT_ONCE):
+            below = [run for run in peek.found if run.first < peek.cursor]
+            waiting = [(run.first, min(run.last, upto - 1)) for run in below if not (run.deferred or run.scheduled)]
+            for sweep in sweeps(_slices(waiting), lambda run: run, at_once=READ_AT_ONCE):
                 at, wanted = sweep[0][0], set(offsets_of(sweep))
                 while at <= sweep[-1][1]:
                     if not task.goes_on:
                         return peek.cursor
                     stored, at = self._read(task.entity, partition, at, sweep[-1][1])
                     # They were chosen by the rules that held when they were granted first.
-                    self._take(task, ledger, task.chosen(one for one in stored if one.offset() in wanted), None)
-            if sum(one.last - one.first + 1 for one in below) < FOUND_AT_ONCE or not task.goes_on:
+                    self._take(
+                        task, ledger, task.choose(record for record in stored if record.offset() in wanted), None
+                    )
+            if sum(run.last - run.first + 1 for run in below) < FOUND_AT_ONCE or not task.goes_on:
                 return peek.cursor
             start = below[-1].last + 1
 
@@ -152,11 +156,11 @@ class MessageDeletion:
         entity, parts = task.entity, self._parts
         while cursor < upto and task.goes_on:
             stored, after = self._read(entity, partition, cursor, min(upto, cursor + READ_AT_ONCE) - 1)
-            messages = entity.received(stored)
+            messages = entity.select_received(stored)
             parts.marks.tell_topic(entity, entity.subscription_filter)
             messages = parts.dispositions.put_off(entity, partition, messages)
-            chosen = task.chosen(messages)
-            self._take(task, entity.ledgers[partition], chosen, _seen(cursor, after, stored, messages, chosen))
+            chosen = task.choose(messages)
+            self._take(task, entity.ledgers[partition], chosen, _seen_part(cursor, after, stored, messages, chosen))
             cursor = after
 
     def _read(self, entity: Entity, partition: int, first: int, last: int) -> tuple[list[Record], int]:
@@ -182,7 +186,7 @@ class MessageDeletion:
             settlements.append(Settlement(ledger, "release", seize.lease, deferred))
         if settlements:
             # A caller that is cancelled leaves none of them locked.
-            uninterrupted(self._connections.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
+            run_uninterrupted(self._connections.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
         task.left -= len(offsets_of(taken)) - len(offsets_of(complete.lost))
 
 
@@ -193,7 +197,7 @@ def _slices(ranges: Iterable[Range]) -> Iterator[Range]:
             yield start, min(last, start + READ_AT_ONCE - 1)
 
 
-def _seen(
+def _seen_part(
     cursor: int, upto: int, stored: Sequence[Record], messages: Sequence[Record], chosen: Sequence[Record]
 ) -> Seen | None:
     """Return up to where all messages are chosen, so that the ledger's cursor may pass them; None if it may pass none.

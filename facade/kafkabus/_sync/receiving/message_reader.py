@@ -21,7 +21,7 @@ from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.fetch_plan import PartitionView, PlannedClaim, sweeps
 from kafkabus._core.record import Record, schedule_of, size_of
 from kafkabus._ledger.operations import IN_FLIGHT_LIMIT, Claim, Granted, new_lease
-from kafkabus._sync.compat import sleep, uninterrupted
+from kafkabus._sync.compat import run_uninterrupted, sleep
 from kafkabus._sync.receiving.granted_records import SWEPT_AT_ONCE
 from kafkabus._sync.receiving.log_reader import POLL_SLICE, SLOW_POLL, LogReader, ReaderParts
 from kafkabus._sync.stores.changed_properties import as_changed
@@ -100,8 +100,8 @@ class MessageReader:
                 grants = log.undelivered.take(want)
             kept = 0
             while not log.is_closed and not closed():
-                left = self._left(want, grants, most_bytes - kept)
-                log.tend(idle=not plan.buffered and not grants)
+                left = self._count_left(want, grants, most_bytes - kept)
+                log.maintain(idle=not plan.buffer_length and not grants)
                 if not log.read_on(left, 0.0 if grants else log.patience(deadline)):
                     continue
                 unread = self._unread(left, most_bytes - kept)
@@ -127,7 +127,7 @@ class MessageReader:
         finally:
             log.release()
 
-    def _left(self, want: int, grants: Sequence[Grant], most_bytes: float) -> int:
+    def _count_left(self, want: int, grants: Sequence[Grant], most_bytes: float) -> int:
         """Return how many messages are wanted beside those that were granted."""
         if self.log.is_late(grants) or (grants and (self._in_order or most_bytes <= 0)):
             return 0
@@ -141,23 +141,23 @@ class MessageReader:
 
     # LogListener.
 
-    def notified(self, partition: int) -> None:
+    def on_notification(self, partition: int) -> None:
         """Ask the partition's ledger at the next claim."""
         self._plan.views[partition].redeliverable = True
 
-    def noted(self, partition: int, granted: Granted) -> None:
+    def on_note(self, partition: int, granted: Granted) -> None:
         """Do nothing: the plan has all that matters."""
 
-    def needed(self) -> Iterable[int]:
+    def needed_partitions(self) -> Iterable[int]:
         """Return no partition: any may be left to other clients."""
         return ()
 
-    def doubted(self) -> None:
+    def on_suspected_truncation(self) -> None:
         """Claim nothing ahead for a while."""
         self._small_batches_until = max(self._small_batches_until, time.monotonic() + NOT_AHEAD)
         self._plan.small_batches, self._plan.claims_unread = True, False
 
-    def woken(self) -> None:
+    def on_activity(self) -> None:
         """Leave the other clients' partitions to them if many messages are wanted: all clients would read what comes now."""
         self._plan.small_batches = time.monotonic() < self._small_batches_until
 
@@ -166,7 +166,7 @@ class MessageReader:
         self._plan.small_batches = idle or time.monotonic() < self._small_batches_until
         self._look_around()
 
-    def let_go(self) -> None:
+    def on_release(self) -> None:
         """Do nothing: the plan was emptied."""
 
     # When nothing is at hand.
@@ -184,11 +184,11 @@ class MessageReader:
         ):
             return True
         self._look_around()
-        return not plan.backlogged
+        return not plan.backlog
 
     def _rest(self) -> None:
         """Wait a moment if nothing is asked for, or see whether more can be claimed ahead."""
-        if self.log.is_full or self._plan.resting:
+        if self.log.is_full or self._plan.is_resting:
             sleep(POLL_SLICE)
         elif self._plan.claims_unread:
             self._look_around()
@@ -204,7 +204,7 @@ class MessageReader:
         except ServiceBusError as error:
             # A partition may have no leader: to ask for it each second would delay the others.
             LOGGER.warning("not_ahead entity=%s error=%s", entity.path, error)
-            self.doubted()
+            self.on_suspected_truncation()
         else:
             plan.look(tails, AHEAD_FROM)
         self._looked_at = time.monotonic()
@@ -220,7 +220,7 @@ class MessageReader:
         try:
             if take:
                 # Messages that a claim settles must be seen to arrive, also by a task that is cancelled.
-                uninterrupted(
+                run_uninterrupted(
                     self._connections.ledger_client.execute(*detections, *claims)  # type: ignore[func-returns-value, unused-ignore]
                 )
             else:
@@ -290,7 +290,7 @@ class MessageReader:
 
     def _add_again(self, claim: Claim, grants: list[Grant]) -> None:
         """Read the messages that were granted before."""
-        for sweep in sweeps(sorted(claim.granted.again), lambda one: one[:2], at_once=SWEPT_AT_ONCE):
+        for sweep in sweeps(sorted(claim.granted.again), lambda granted: granted[:2], at_once=SWEPT_AT_ONCE):
             wanted = [(first, last) for first, last, _ in sweep]
             records = self.log.granted.read(self._delivery(claim, 0), wanted)
             for first, last, count in sweep:
@@ -308,7 +308,7 @@ class MessageReader:
             passed_over = seen.runs and not granted.fresh and not granted.limited
             if granted.ahead or granted.cursor > seen.upto or passed_over:
                 self._plan.lost_race(view, time.monotonic() + LEAVE_ALONE)
-            log.go_to(view, granted)
+            log.follow_cursor(view, granted)
         if granted.epoch_mismatch:
             log.mark_unverified(view)
         if granted.stale_rules:

@@ -58,7 +58,7 @@ class Readers:
         self._alarm = Alarm(self._look)
         self._closed = False
 
-    def of(self, entity: Entity) -> Reader:
+    def reader_of(self, entity: Entity) -> Reader:
         """Return the reader that all receivers of an entity share.
 
         Raises:
@@ -70,29 +70,29 @@ class Readers:
         known = self._known.get(entity.path.key)
         if known is None or known.entity.generation != entity.generation:
             known = self._open(entity)
-        known.reader.log.go_by(entity)
+        known.reader.log.follow(entity)
         known.used_at = time.monotonic()
         self._alarm.set(LOOK_EVERY)
         return known.reader
 
     def messages_of(self, entity: Entity) -> MessageReader:
-        """Return the reader of an entity without sessions; see ``of``.
+        """Return the reader of an entity without sessions; see ``reader_of``.
 
         Raises:
             ServiceBusError: The entity has sessions.
         """
-        reader = self.of(entity)
+        reader = self.reader_of(entity)
         if not isinstance(reader, MessageReader):
             raise needs_session(entity, entity.path)
         return reader
 
     def sessions_of(self, entity: Entity) -> SessionReader:
-        """Return the reader of an entity with sessions; see ``of``.
+        """Return the reader of an entity with sessions; see ``reader_of``.
 
         Raises:
             ServiceBusError: The entity has no sessions.
         """
-        reader = self.of(entity)
+        reader = self.reader_of(entity)
         if not isinstance(reader, SessionReader):
             raise ServiceBusError(
                 ErrorText(
@@ -125,12 +125,12 @@ class Readers:
             known.reader.log.close()
         return anew
 
-    def opened(self, path: EntityPath) -> None:
+    def on_open(self, path: EntityPath) -> None:
         """Note that a receiver was opened."""
         with self._guard:
             self._receivers[path.key] += 1
 
-    def closed(self, path: EntityPath) -> None:
+    def on_close(self, path: EntityPath) -> None:
         """Note that a receiver was closed; after the last one of an entity, its reader may rest."""
         known = self._known.get(path.key)
         if known is not None:
@@ -139,10 +139,12 @@ class Readers:
             self._receivers[path.key] -= 1
             if self._receivers[path.key] <= 0:
                 del self._receivers[path.key]
-            unused = [one for key, one in self._known.items() if one.reader.log.is_awake and key not in self._receivers]
-        unused.sort(key=lambda one: one.used_at)
-        for one in unused[:-UNUSED_AWAKE]:
-            self._rest(one)
+            unused = [
+                entry for key, entry in self._known.items() if entry.reader.log.is_awake and key not in self._receivers
+            ]
+        unused.sort(key=lambda entry: entry.used_at)
+        for entry in unused[:-UNUSED_AWAKE]:
+            self._rest(entry)
 
     def forget(self, path: EntityPath) -> None:
         """Give up the reader of an entity that is gone; the caller may be a receiver that uses it."""
@@ -160,14 +162,14 @@ class Readers:
 
     def _look(self) -> None:
         """Have readers rest that were not used for a while, and receivers that wait know of changes; look again later."""
-        awake = [one for one in list(self._known.values()) if one.reader.log.is_awake]
-        for one in awake:
-            if one.reader.log.is_receiving:
-                one.used_at = time.monotonic()
-            elif time.monotonic() - one.used_at >= REST_AFTER:
-                self._rest(one)
-        self._look_at_entities([one.reader.log for one in awake if one.reader.log.is_receiving])
-        if any(one.reader.log.is_awake for one in awake):
+        awake = [entry for entry in list(self._known.values()) if entry.reader.log.is_awake]
+        for entry in awake:
+            if entry.reader.log.is_receiving:
+                entry.used_at = time.monotonic()
+            elif time.monotonic() - entry.used_at >= REST_AFTER:
+                self._rest(entry)
+        self._look_at_entities([entry.reader.log for entry in awake if entry.reader.log.is_receiving])
+        if any(entry.reader.log.is_awake for entry in awake):
             self._alarm.set(LOOK_EVERY)
 
     def _look_at_entities(self, logs: Sequence[LogReader]) -> None:

@@ -77,7 +77,7 @@ class SessionReader:
         self._news: Counter[int] = Counter()
         self.log = LogReader(parts, entity, self)
         self._line = WaitingLine(self.log.wake)
-        self._filer = SessionFiler(parts, self.log, self._kept, self.notified)
+        self._filer = SessionFiler(parts, self.log, self._kept, self.on_notification)
         self._plan = self.log.plan
         # Nothing is claimed ahead, because a message has to be read to know its session. Partitions that are at home at no
         # client, or at another, are read as soon as the home partitions are dry.
@@ -119,7 +119,7 @@ class SessionReader:
     def _lock_free(self, waiter: Waiter) -> SessionLock | None:
         """Lock the next session of a partition that may have one, the home partitions of this client first."""
         while free := self._line.free(waiter):
-            partition = min(free, key=lambda one: (not self._plan.views[one].home, one))
+            partition = min(free, key=lambda candidate: (not self._plan.views[candidate].home, candidate))
             lock, _ = self._lock(self.log.entity.ledgers[partition], None)
             if lock is not None:
                 return lock
@@ -220,28 +220,28 @@ class SessionReader:
 
     # LogListener.
 
-    def notified(self, partition: int) -> None:
+    def on_notification(self, partition: int) -> None:
         """Note that a partition has news, and that one of its sessions may be free."""
         self._news[partition] += 1
         self._line.note_free(partition)
         self._line.ring(partition)
 
-    def noted(self, partition: int, granted: Granted) -> None:
+    def on_note(self, partition: int, granted: Granted) -> None:
         """Note whether the partition has a free session with messages."""
         if granted.free:
             self._line.note_free(partition)
         else:
             self._line.note_taken(partition)
 
-    def needed(self) -> Iterable[int]:
+    def needed_partitions(self) -> Iterable[int]:
         """Return the partitions whose sessions receivers of this client wait for."""
         with self._counting:
             return [partition for partition, count in self._awaited.items() if count > 0]
 
-    def doubted(self) -> None:
+    def on_suspected_truncation(self) -> None:
         """Do nothing: messages are never claimed ahead."""
 
-    def woken(self) -> None:
+    def on_activity(self) -> None:
         """Do nothing: all partitions are read in any case."""
 
     def slow_poll(self, *, idle: bool) -> None:  # noqa: ARG002 - all partitions are read in any case
@@ -249,7 +249,7 @@ class SessionReader:
         self._news.update(range(self.log.entity.partitions))
         self._line.ring(None)
 
-    def let_go(self) -> None:
+    def on_release(self) -> None:
         """Keep no records that were filed."""
         self._kept.clear()
 
@@ -294,9 +294,9 @@ class SessionReader:
         """
         offsets = offsets_of(ranges)
         kept, missing = self._kept.take(delivery.partition, offsets)
-        found = self.log.entity.granted(kept)
+        found = self.log.entity.change_granted(kept)
         if missing:
-            for sweep in sweeps(merge_offsets(missing), lambda one: one, at_once=SWEPT_AT_ONCE):
+            for sweep in sweeps(merge_offsets(missing), lambda run: run, at_once=SWEPT_AT_ONCE):
                 found += self.log.read_again(delivery, sweep)
             found.sort(key=lambda record: record.offset() or 0)
         came = {record.offset() for record in found}
@@ -355,7 +355,7 @@ class SessionReader:
     def _read_and_file(self, deadline: float) -> None:
         log = self.log
         try:
-            log.tend(idle=not self._plan.buffered)
+            log.maintain(idle=not self._plan.buffer_length)
             view = self._plan.redeliverable
             if view is not None:
                 self._filer.place(view)

@@ -104,9 +104,11 @@ class ClusterRedis(Redis):
             there: defaultdict[Node, list[int]] = defaultdict(list)
             for index in left:
                 there[self._place_of(commands[index][0])].append(index)
-            works = [partial(self._run_at, node, [commands[index] for index in some]) for node, some in there.items()]
-            for (node, some), found in zip(there.items(), all_of(works), strict=True):
-                for index, reply in zip(some, found, strict=True):
+            works = [
+                partial(self._run_at, node, [commands[index] for index in indexes]) for node, indexes in there.items()
+            ]
+            for (node, indexes), found in zip(there.items(), all_of(works), strict=True):
+                for index, reply in zip(indexes, found, strict=True):
                     replies[index] = self._follow(commands[index], reply, node)
             left = [index for index in left if isinstance(replies[index], MovedError)]
             if not left:
@@ -218,7 +220,7 @@ class ClusterRedis(Redis):
     @override
     def mget(self, keys: Any, *args: Any) -> Any:
         """Return several values, each from its node."""
-        return [_checked(reply) for reply in self.run([(("GET", key), {}) for key in [*keys, *args]])]
+        return [_check_reply(reply) for reply in self.run([(("GET", key), {}) for key in [*keys, *args]])]
 
     @override
     def script_load(self, script: Any) -> Any:
@@ -226,7 +228,7 @@ class ClusterRedis(Redis):
         self._look()
         nodes = dict.fromkeys([*self._primaries(), *self._receiving])
         works = [partial(self._run_at, node, [(("SCRIPT LOAD", script), {})]) for node in nodes]
-        replies = [_checked(reply) for (reply,) in all_of(works)]
+        replies = [_check_reply(reply) for (reply,) in all_of(works)]
         return replies[0]
 
     def infos(self, section: str | None = None) -> list[Any]:
@@ -236,7 +238,8 @@ class ClusterRedis(Redis):
         nodes = list(self._primaries())
         replies = all_of([partial(self._run_at, node, [(words, {})]) for node in nodes])
         return [
-            {**_checked(reply), "node": f"{host}:{port}"} for (host, port), (reply,) in zip(nodes, replies, strict=True)
+            {**_check_reply(reply), "node": f"{host}:{port}"}
+            for (host, port), (reply,) in zip(nodes, replies, strict=True)
         ]
 
     @override
@@ -276,10 +279,10 @@ class ClusterPipeline(Pipeline):
         """Run the commands; return their replies, and errors if they are not to be raised."""
         commands, self.command_stack = self.command_stack, []
         replies = self._cluster.run([(tuple(words), dict(options)) for words, options in commands])
-        return [_checked(reply) for reply in replies] if raise_on_error else replies
+        return [_check_reply(reply) for reply in replies] if raise_on_error else replies
 
 
-def _checked(reply: Any) -> Any:
+def _check_reply(reply: Any) -> Any:
     if isinstance(reply, RedisError):
         raise reply
     return reply

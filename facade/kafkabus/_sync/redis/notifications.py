@@ -50,15 +50,15 @@ class Listener(Protocol):
     @property
     def is_receiving(self) -> bool: ...
 
-    def heard(self, partition: int) -> None:
+    def on_notification(self, partition: int) -> None:
         """Note that messages of a partition may have become available."""
         ...
 
-    def missed(self) -> None:
+    def on_lost_notifications(self) -> None:
         """Note that notifications may have been lost."""
         ...
 
-    def met(self, clients: list[str]) -> None:
+    def on_clients(self, clients: list[str]) -> None:
         """Note which clients receive from the entity."""
         ...
 
@@ -119,7 +119,7 @@ class Notifications:
                 self._used.clear()
             self._used[entity.receivers_key] = now
         # A client that receives gives heartbeats, and must keep its home partitions.
-        if not any(one.is_receiving for one in listeners):
+        if not any(listener.is_receiving for listener in listeners):
             self._ledger_client.leave([entity.receivers_key], self._client_id, HEARTBEAT_LIFETIME)
 
     def depart(self) -> None:
@@ -187,15 +187,17 @@ class Notifications:
         kind = text_of(message["type"])
         for listener in listeners:
             if kind == "message":
-                listener.heard(int(message["data"]))
+                listener.on_notification(int(message["data"]))
             elif kind == "subscribe":
                 # For the first time, or again after the connection was lost.
-                listener.missed()
+                listener.on_lost_notifications()
 
     def _give_heartbeats(self) -> None:
         with self._guard:
-            listeners = [one for several in self._listeners.values() for one in several if one.is_receiving]
-        keys = [one.entity.receivers_key for one in listeners]
+            listeners = [
+                listener for of_channel in self._listeners.values() for listener in of_channel if listener.is_receiving
+            ]
+        keys = [listener.entity.receivers_key for listener in listeners]
         if not keys:
             return
         try:
@@ -204,4 +206,4 @@ class Notifications:
             LOGGER.warning("heartbeat client=%s error=%s", self._client_id, error)
             return
         for listener, clients in zip(listeners, met, strict=True):
-            listener.met(clients)
+            listener.on_clients(clients)

@@ -42,7 +42,7 @@ class Subscription:
             RedisError: The server cannot be reached; messages may have been lost.
         """
         try:
-            pubsub = self._subscribed(channels)
+            pubsub = self._subscribe(channels)
             message: dict[str, Any] | None = pubsub.get_message(timeout=timeout)
             self._ask(pubsub, is_silent=message is None)
         except RedisError:
@@ -57,7 +57,7 @@ class Subscription:
         if pubsub is not None:
             pubsub.close()
 
-    def _subscribed(self, channels: Set[str]) -> PubSub:
+    def _subscribe(self, channels: Set[str]) -> PubSub:
         if self._pubsub is None:
             self._pubsub = self._redis.pubsub()
             self._heard_at, self._asked_at = time.monotonic(), None

@@ -91,10 +91,10 @@ class EntityDescriptions:
             NamespaceFormatError: The namespace is stored in a format that this version does not read.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        (description,) = self.several([name])
+        (description,) = self.get_many([name])
         return description
 
-    def several(self, names: Sequence[str]) -> list[EntityDescription | None]:
+    def get_many(self, names: Sequence[str]) -> list[EntityDescription | None]:
         """Return the descriptions of several entities; see ``get``.
 
         Raises:
@@ -102,7 +102,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
         wanted = [name.lower() for name in names]
-        upto, texts = self._cached(wanted)
+        upto, texts = self._read_cached(wanted)
         if not self._is_known(upto):
             texts = list(map((self._load()).get, wanted))
         return [None if text is None else _read(text) for text in texts]
@@ -114,7 +114,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         # In this order: records that other clients write meanwhile raise the end alone.
-        upto, _ = self._cached([])
+        upto, _ = self._read_cached([])
         end = self._topic.end()
         if upto > end > 0:
             # This is another topic of the same name.
@@ -131,7 +131,7 @@ class EntityDescriptions:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
         life = self._cache.life()
-        upto, _ = self._cached([])
+        upto, _ = self._read_cached([])
         return Edition(life, upto)
 
     def changes(self, since: int, upto: int) -> dict[str, EntityDescription | None]:
@@ -229,10 +229,10 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        near = nearest_name(name, [one for one in self._cache.names() if one != NAMESPACE])
+        near = nearest_name(name, [known for known in self._cache.names() if known != NAMESPACE])
         return None if near is None else self.get(near)
 
-    def changing(self, name: str) -> DescriptionLock:
+    def lock_for_change(self, name: str) -> DescriptionLock:
         """Return a lock for changing an entity's description: one client at a time reads it and writes another.
 
         A client that enters the lock begins with all that the topic holds.
@@ -280,12 +280,12 @@ class EntityDescriptions:
             self._cache.keep({name: Described(offset, text)})
 
     def _text_of(self, name: str) -> str | None:
-        upto, (text,) = self._cached([name])
+        upto, (text,) = self._read_cached([name])
         return text if self._is_known(upto) else (self._load()).get(name)
 
-    def _cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
+    def _read_cached(self, names: Sequence[str]) -> tuple[int, list[str | None]]:
         """Return descriptions from the cache, once the namespace's own, which comes with them, names a readable format."""
-        upto, (own, *texts) = self._cache.several([NAMESPACE, *names])
+        upto, (own, *texts) = self._cache.get_many([NAMESPACE, *names])
         self._check_format(own)
         return upto, texts
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.record import Record, StoredRecord, as_bytes, scheduled_for, size_of
+from kafkabus._core.record import Record, StoredRecord, as_bytes, enqueue_time_of, size_of
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._ledger.ranges import NEVER
@@ -67,7 +67,7 @@ class RecordArchive:
         Raises:
             ServiceBusError: See ``OffsetReader.read``.
         """
-        return entity.received(self.read_as_stored(entity, partition, first, last))
+        return entity.select_received(self.read_as_stored(entity, partition, first, last))
 
     def read_as_stored(
         self,
@@ -109,7 +109,7 @@ class RecordArchive:
                     return apart
         return [*apart, *records]
 
-    def of(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
+    def find_archived(self, entity: Entity, partition: int) -> dict[int, ArchivedRecord]:
         """Return the messages of a log that are kept apart, by offset.
 
         Raises:
@@ -118,7 +118,7 @@ class RecordArchive:
         return self._find(entity, partition, 0, NEVER)
 
     def of_each(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, dict[int, ArchivedRecord]]:
-        """Return the messages of several logs that are kept apart, by ledger; see ``of``.
+        """Return the messages of several logs that are kept apart, by ledger; see ``find_archived``.
 
         Args:
             places: The ledgers, and the entity of each.
@@ -147,7 +147,7 @@ class RecordArchive:
         texts: dict[str | None, bytes | None] = {}
         size, too_large = 0, set[int]()
         for record in records:
-            text, offset = write_archived(*StoredRecord.of(record)), record.offset() or 0
+            text, offset = write_archived(*StoredRecord.copy(record)), record.offset() or 0
             if len(text) > LARGEST:
                 too_large.add(offset)
                 continue
@@ -173,13 +173,13 @@ class RecordArchive:
     def drop_all(self, entity: Entity) -> None:
         """Delete the copies of all messages of an entity, when none is needed any more."""
         for partition in range(entity.partitions):
-            self.drop(entity, partition, self.of(entity, partition))
+            self.drop(entity, partition, self.find_archived(entity, partition))
 
     def _find(self, entity: Entity, partition: int, first: int, last: int) -> dict[int, ArchivedRecord]:
         with self._lock:
             self._learn()
             known = self._known.get((entity.holder_id, partition), {})
-            return {offset: one for offset, one in known.items() if first <= offset <= last}
+            return {offset: archived for offset, archived in known.items() if first <= offset <= last}
 
     def _fetch(self, archived: ArchivedRecord, deadline: float) -> StoredRecord:
         try:
@@ -207,7 +207,7 @@ class RecordArchive:
                 if value is None:
                     known.pop(offset, None)
                 else:
-                    known[offset] = ArchivedRecord(record.offset() or 0, scheduled_for(_record(value)))
+                    known[offset] = ArchivedRecord(record.offset() or 0, enqueue_time_of(_record(value)))
                 if not known:
                     del self._known[place]
             self._read_to = upto

@@ -101,7 +101,13 @@ class TransactionMarkers:
         """Return the topic and the record of a transaction's marker."""
         self._topic.make_ready()
         rows = [
-            (one.prefix, one.verb, words_of(one.ranges), *([dict(one.change)] if one.change else [])) for one in settled
+            (
+                settlement.prefix,
+                settlement.verb,
+                words_of(settlement.ranges),
+                *([dict(settlement.change)] if settlement.change else []),
+            )
+            for settlement in settled
         ]
         text = json.dumps(rows, separators=(",", ":"))
         return self._topic.name, OutgoingRecord(0, transaction_id, text.encode(), [])
@@ -186,21 +192,25 @@ class TransactionMarkers:
             ServiceBusCommunicationError: Kafka cannot be reached, or a transaction is not decided in time.
         """
         names = {prefix: snapshot.prepared for prefix, snapshot in snapshots.items()}
-        known = any(one.markers is not None for one in snapshots.values()) and self._there()
-        begins = {prefix: one.markers for prefix, one in snapshots.items() if known and one.markers is not None}
+        known = any(snapshot.markers is not None for snapshot in snapshots.values()) and self._there()
+        begins = {
+            prefix: snapshot.markers for prefix, snapshot in snapshots.items() if known and snapshot.markers is not None
+        }
         if not begins and not any(names.values()):
             return dict(snapshots)
         self._wait_for_all()
         outcomes = {name: self.wait_for(Marker.from_text(name)) for name in set[str]().union(*names.values())}
-        settled = self.settled_since(begins, self.end())
+        settled = self.read_settlements(begins, self.end())
         return {
-            prefix: snapshot.after(lambda name: outcomes[name], [one[1:] for one in settled.get(prefix, ())])
+            prefix: snapshot.after(
+                lambda name: outcomes[name], [settlement[1:] for settlement in settled.get(prefix, ())]
+            )
             if prefix in begins or names[prefix]
             else snapshot
             for prefix, snapshot in snapshots.items()
         }
 
-    def settled_since(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
+    def read_settlements(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
         """Return the settlements in some ledgers by transactions whose markers stand within a range of offsets.
 
         Args:
@@ -215,9 +225,9 @@ class TransactionMarkers:
         if start < end:
             for upto, records in self._topic.batches(start):
                 for record in records:
-                    for one in _read(record):
-                        if begins.get(one.prefix, end) <= (record.offset() or 0) < end:
-                            found.setdefault(one.prefix, []).append(one)
+                    for settlement in _read(record):
+                        if begins.get(settlement.prefix, end) <= (record.offset() or 0) < end:
+                            found.setdefault(settlement.prefix, []).append(settlement)
                 if upto >= end:
                     break
         return found

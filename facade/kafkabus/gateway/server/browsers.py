@@ -143,7 +143,7 @@ class BrowserNode(BaseNode):
         namespace = self.peer.namespace
         entity = await namespace.entity(self._path)
         count = min(self.link.credit, AT_ONCE, self.peer.commons.settings.unsettled - self.link.unsettled)
-        messages = await self._peeker.look_on(namespace.context.peek_parts, entity, count)
+        messages = await self._peeker.look_on(namespace.context.receiving.peek_parts, entity, count)
         return messages if self.link.is_attached else []
 
     async def _rest(self, wait: float) -> None:

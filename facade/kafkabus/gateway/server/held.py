@@ -124,7 +124,7 @@ async def read_contents(
         partition, offset = message._delivery.partition, message._offset
         found: list[Record] = []
         if partition < entity.partitions:
-            found = await context.archive.read(entity, partition, offset, offset)
+            found = await context.stores.archive.read(entity, partition, offset, offset)
         if not found:
             raise AmqpError(MESSAGE_LOCK_LOST, f"message {message.sequence_number} of {entity.path} is settled")
         (changed,) = await as_changed(context.connections, entity.ledgers[partition], found[:1])

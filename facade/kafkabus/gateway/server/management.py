@@ -270,7 +270,7 @@ class ManagementNode(RequestNode):
         size, pace = 0, Pace()
         while len(shown) < count and size < PEEKED_BYTES:
             asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
-            messages = await peeker.look_from(self.peer.namespace.context.peek_parts, entity, *place, asked)
+            messages = await peeker.look_from(self.peer.namespace.context.receiving.peek_parts, entity, *place, asked)
             for message in messages:
                 shown.append({"message": encode_message(message, for_java=self.peer.is_java)})
                 size += len(shown[-1]["message"])
@@ -373,7 +373,9 @@ class ManagementNode(RequestNode):
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
         count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")
         context, entity = self.peer.namespace.context, await self.peer.namespace.entity_with_messages(self._path)
-        deleted = await context.deletion.delete(entity, count, before, self._session_to_delete(entity, request, body))
+        deleted = await context.receiving.deletion.delete(
+            entity, count, before, self._session_to_delete(entity, request, body)
+        )
         return (200, {"message-count": Int(deleted)}) if deleted else (NO_CONTENT, None)
 
     def _session_to_delete(self, entity: Entity, request: Request, body: Mapping[str, Any]) -> SessionLock | None:

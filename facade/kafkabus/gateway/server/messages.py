@@ -21,7 +21,7 @@ from kafkabus._core.raw_message import (
     PARTITION_KEY,
     SCHEDULED,
     TEXTS,
-    carried_by,
+    decode_carried,
     identifier_in,
     plain,
     text_of,
@@ -353,7 +353,7 @@ def encode_message(
             when it is enqueued: it gets the largest time to live that a header can tell, 49 days.
     """
     envelope = message._envelope
-    carried = carried_by(envelope) if envelope.amqp is not None else {}
+    carried = decode_carried(envelope) if envelope.amqp is not None else {}
     endless = _LARGEST_TTL if for_java else None
     try:
         return _encoded(message, lock, endless, envelope, carried)

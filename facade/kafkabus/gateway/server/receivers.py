@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext, suppress
 from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from kafkabus._async.compat import uninterrupted
+from kafkabus._async.compat import run_uninterrupted
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import (
     MessageLockLostError,
@@ -459,7 +459,7 @@ class ReceiverNode(BaseNode):
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Give back messages that the client does not take, also if the link ends meanwhile."""
         if self._receiver is not None:
-            await uninterrupted(self._receiver._put_back(messages))
+            await run_uninterrupted(self._receiver._put_back(messages))
 
     # Receive and delete.
 
@@ -532,7 +532,7 @@ class ReceiverNode(BaseNode):
             payloads: list[bytes] = []
             try:
                 # Also a link that ends meanwhile must learn which messages were completed.
-                await uninterrupted(self._complete(unit, payloads))
+                await run_uninterrupted(self._complete(unit, payloads))
             finally:
                 if self.link.is_attached and self.peer.is_open:
                     for payload in payloads:

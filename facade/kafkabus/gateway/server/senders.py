@@ -205,7 +205,7 @@ class SenderNode(BaseNode):
 
     async def _try(self, arrivals: Sequence[_Arrival]) -> _Refused | None:
         """Store messages together, or have their transaction send them; return why that was refused, or None."""
-        batch = ServiceBusMessageBatch._of([message for one in arrivals for message in one.messages])
+        batch = ServiceBusMessageBatch._create([message for one in arrivals for message in one.messages])
         part = arrivals[0].part
         try:
             many = len(batch) > STORED_AT_ONCE and part is None
