@@ -32,6 +32,7 @@ from confluent_kafka.admin import (
 )
 
 from kafkabus import ServiceBusClient, ServiceBusMessage
+from kafkabus._core.message import receipt_of
 from kafkabus._core.settings import parse_settings
 from kafkabus._kafka.topic_admin import Topics
 from kafkabus._ledger.keys import rights_of, upkeep_key
@@ -484,8 +485,8 @@ def leave_unfinished(
     """Have a client end in the middle of an operation on a message."""
     (message,) = client.get_queue_receiver(name).receive_messages(1, max_wait_time=PATIENCE)
     ledger = context.catalog.entity(EntityPath(name)).ledgers[0]
-    place = (message._offset, message._offset)
-    context.ledger_client.execute(made(ledger, message._delivery.lease, place))
+    place = (receipt_of(message).offset, receipt_of(message).offset)
+    context.ledger_client.execute(made(ledger, receipt_of(message).delivery.lease, place))
 
 
 def leave_open(runtime: RunningNamespace, topic: str) -> Producer:

@@ -25,6 +25,7 @@ from kafkabus._core.delivery import Delivery
 from kafkabus._core.message import as_message
 from kafkabus._core.record import StoredRecord
 from kafkabus._core.settlement import SettlementBatch, by_delivery
+from kafkabus._sync.engine.receiver_engine import engine_of
 from kafkabus._sync.handles.sender import _check_timeout
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 from kafkabus.exceptions import InvalidOperationError, ServiceBusQuotaExceededError
@@ -142,7 +143,7 @@ def test_a_renewer_that_is_closed_while_it_asks_tells_nobody(monkeypatch: pytest
             return [message for one in held for message in one.messages]
 
         with client.get_queue_sender("q") as sender, client.get_queue_receiver("q") as receiver:
-            monkeypatch.setattr(receiver, "_renew", lost_while_closing)
+            monkeypatch.setattr(engine_of(receiver).settler, "renew", lost_while_closing)
             sender.send_messages(ServiceBusMessage("x"))
             (message,) = receiver.receive_messages(max_wait_time=60)
             renewer.register(receiver, message)

@@ -200,3 +200,8 @@ class MessageAlreadySettled(ValueError):
 
     def __init__(self, message: str = "this message was settled already: receive it again to settle it again") -> None:
         super().__init__(message)
+
+
+def unstored_positions(error: Exception) -> frozenset[int] | None:
+    """Return the positions of the messages of a failed send that are not known to be stored; None: that is known of none."""
+    return error._unstored if isinstance(error, ServiceBusError) else None

@@ -20,6 +20,7 @@ from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError
 from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
+from kafkabus._core.receipt import Receipt
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp_values import check_properties, check_value, field_value
@@ -518,13 +519,8 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     """
 
     __slots__ = (
-        "_delivery",
-        "_enlisted",
-        "_lock_until",
-        "_prepared",
         "_properties",
-        "_record",
-        "_settled",
+        "_receipt",
         "auto_renew_error",
     )
 
@@ -536,15 +532,10 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     )
 
     def __init__(self, record: Record, delivery: Delivery) -> None:
-        self._record = record
-        self._delivery = delivery
+        self._receipt = Receipt(record, delivery)
         self._own_envelope = None
         self._raw = None
         self._properties: ApplicationProperties | None = None
-        self._settled = False
-        self._enlisted = False
-        self._prepared = False
-        self._lock_until = delivery.expiry
         self.auto_renew_error: Exception | None = None
 
     @classmethod
@@ -566,12 +557,13 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     def __reduce__(self) -> tuple[object, ...]:
         if self._raw is not None:
             self._envelope.amqp = self._raw.encode_carried()
-        state = (self._own_envelope, self._properties, self._settled, self._lock_until)
-        return _restore, (StoredRecord.copy(self._record), self._delivery, state)
+        receipt = self._receipt
+        state = (self._own_envelope, self._properties, receipt.is_settled, receipt.lock_until)
+        return _restore, (StoredRecord.copy(receipt.record), receipt.delivery, state)
 
     @property
     def _body(self) -> bytes | None:
-        return as_bytes(self._record.value())
+        return self._receipt.body
 
     @property
     def _body_marks(self) -> tuple[str | None, str | None]:
@@ -579,7 +571,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         if self._own_envelope is not None:
             return self._own_envelope.body_type, self._own_envelope.data_sections
         kind = data_sections = None
-        for name, value in self._record.headers() or ():
+        for name, value in self._receipt.record.headers() or ():
             if name == BODY_TYPE and value is not None:
                 kind = value.decode(errors="replace")
             elif name == DATA_SECTIONS and value is not None:
@@ -608,27 +600,22 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     @property
     def _created_ms(self) -> int:
         # The log does not keep the time when its sender made it.
-        return self._record.timestamp()[1]
+        return self._receipt.record.timestamp()[1]
 
     @property
     def _delivery_tag(self) -> bytes | None:
         token = self.lock_token
         return None if token is None else token.bytes_le
 
-    @property
-    def _offset(self) -> int:
-        return self._record.offset()  # type: ignore[return-value]  # a consumed record has an offset
-
     def _decode_envelope(self) -> Envelope:
-        topic, partition, offset = place_of(self._record)
-        return decode_headers(
-            self._record.headers(), key=as_bytes(self._record.key()), place=f"{topic}/{partition}/{offset}"
-        )
+        record = self._receipt.record
+        topic, partition, offset = place_of(record)
+        return decode_headers(record.headers(), key=as_bytes(record.key()), place=f"{topic}/{partition}/{offset}")
 
     def _replace_body(self, body: bytes) -> None:
         """Give the message another body, to be sent again with it."""
-        place, (key, _, headers), stamp = StoredRecord.copy(self._record)
-        self._record = StoredRecord(place, (key, body, headers), stamp)
+        place, (key, _, headers), stamp = StoredRecord.copy(self._receipt.record)
+        self._receipt.record = StoredRecord(place, (key, body, headers), stamp)
         self._envelope.body_type = self._envelope.data_sections = None
 
     def _to_outgoing(self) -> Outgoing:
@@ -669,19 +656,19 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     @property
     def state(self) -> ServiceBusMessageState:
         """The state of the message when it was received or peeked."""
-        if self._delivery.scheduled:
+        if self._receipt.delivery.scheduled:
             return ServiceBusMessageState.SCHEDULED
-        return ServiceBusMessageState.DEFERRED if self._delivery.deferred else ServiceBusMessageState.ACTIVE
+        return ServiceBusMessageState.DEFERRED if self._receipt.delivery.deferred else ServiceBusMessageState.ACTIVE
 
     @property
     def delivery_count(self) -> int:
         """How often it was delivered before, unsuccessfully."""
-        return self._delivery.count
+        return self._receipt.delivery.count
 
     @property
     def sequence_number(self) -> int:
         """Its number in its entity: the partition in the upper 16 bits, increasing within it."""
-        return sequence_number(self._delivery.partition, self._offset)
+        return sequence_number(self._receipt.delivery.partition, self._receipt.offset)
 
     @property
     def enqueued_sequence_number(self) -> int | None:
@@ -692,12 +679,12 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
     @property
     def enqueued_time_utc(self) -> datetime:
         """When the broker stored it, in UTC."""
-        return from_milliseconds(self._record.timestamp()[1])
+        return from_milliseconds(self._receipt.record.timestamp()[1])
 
     @property
     def expires_at_utc(self) -> datetime | None:
         """When it can no longer be received: the time it was enqueued plus its time to live; None if it never expires."""
-        lives = self._delivery.time_to_live
+        lives = self._receipt.delivery.time_to_live
         if self.time_to_live is not None:
             lives = min(lives, self.time_to_live)
         try:
@@ -712,9 +699,11 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         It is made of the lease id, the partition and the offset. To settle the message, the ledger checks the lease
         (``_ledger/lua/settle.lua``, ``select_held``).
         """
-        if self._settled or not self._delivery.lease:
+        receipt = self._receipt
+        delivery = receipt.delivery
+        if receipt.is_settled or not delivery.lease:
             return None
-        return LockToken(int(self._delivery.lease, 16), self._delivery.partition, self._offset).to_uuid()
+        return LockToken(int(delivery.lease, 16), delivery.partition, receipt.offset).to_uuid()
 
     @property
     def locked_until_utc(self) -> datetime | None:
@@ -722,9 +711,10 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
 
         None if nothing is locked, after settlement, and in a session, whose lock is for all of its messages.
         """
-        if self._settled or not self._delivery.lease or self._delivery.session:
+        receipt = self._receipt
+        if receipt.is_settled or not receipt.delivery.lease or receipt.delivery.session:
             return None
-        return from_milliseconds(self._lock_until)
+        return from_milliseconds(receipt.lock_until)
 
     @property
     def dead_letter_reason(self) -> str | None:
@@ -753,14 +743,6 @@ class ServiceBusMessageBatch:
         self._limit = MAX_BATCH_BY_HAND if max_size_in_bytes is None else max_size_in_bytes
         self._size = 0
         self._messages: list[Outgoing] = []
-
-    @classmethod
-    def _create(cls, messages: Sequence[Outgoing]) -> ServiceBusMessageBatch:
-        """Return a batch of messages that are encoded already; the sender checks their size."""
-        batch = cls()
-        batch._messages += messages
-        batch._size = sum(outgoing.size for outgoing in messages)
-        return batch
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -806,6 +788,14 @@ class ServiceBusMessageBatch:
             )
         self._size += outgoing.size
         self._messages.append(outgoing)
+
+
+def batch_of(messages: Sequence[Outgoing]) -> ServiceBusMessageBatch:
+    """Return a batch of messages that are encoded already; the sender checks their size."""
+    batch = ServiceBusMessageBatch()
+    batch._messages += messages
+    batch._size = sum(message.size for message in messages)
+    return batch
 
 
 def _shown_body(message: ServiceBusMessage) -> str:
@@ -1029,8 +1019,24 @@ def _restore(
     state: tuple[Envelope | None, ApplicationProperties | None, bool, int],
 ) -> ServiceBusReceivedMessage:
     message = ServiceBusReceivedMessage(record, delivery)
-    message._own_envelope, message._properties, message._settled, message._lock_until = state
+    message._own_envelope, message._properties, message._receipt.is_settled, message._receipt.lock_until = state
     return message
+
+
+def receipt_of(message: ServiceBusReceivedMessage) -> Receipt:
+    """Return the receipt of a message, for the parts of a client that settle it."""
+    return message._receipt
+
+
+def envelope_of(message: ServiceBusMessage) -> Envelope:
+    """Return the envelope of a message, with the changes that the application made."""
+    return message._envelope
+
+
+def replace_record(message: ServiceBusReceivedMessage, record: Record) -> None:
+    """Have a message be of another record, from which its envelope is decoded when it is read next."""
+    message._receipt.record = record
+    message._own_envelope = None
 
 
 def _random_id() -> str:

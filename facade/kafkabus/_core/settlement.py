@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusQuotaExceededError
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus._ledger.ranges import Range, merge_offsets
 
 DEFERRED_LIMIT = 100_000
@@ -31,7 +31,7 @@ class SettlementBatch:
     @property
     def ranges(self) -> list[Range]:
         """The offsets of the messages."""
-        return merge_offsets([message._offset for message in self.messages])
+        return merge_offsets([receipt_of(message).offset for message in self.messages])
 
     def split_lost(
         self, lost: Sequence[Range]
@@ -40,7 +40,9 @@ class SettlementBatch:
         if not lost:
             return self.messages, []
         missing = [
-            message for message in self.messages if any(first <= message._offset <= last for first, last in lost)
+            message
+            for message in self.messages
+            if any(first <= receipt_of(message).offset <= last for first, last in lost)
         ]
         gone = set(missing)
         return [message for message in self.messages if message not in gone], missing
@@ -49,14 +51,14 @@ class SettlementBatch:
         """Mark the messages as settled, except those that the lease did not hold; return these."""
         done, missing = self.split_lost(lost)
         for message in done:
-            message._settled = True
+            receipt_of(message).is_settled = True
         return missing
 
     def mark_renewed(self, lost: Sequence[Range], expiry: int) -> list[ServiceBusReceivedMessage]:
         """Note until when the messages are locked now, except those that the lease did not hold; return these."""
         done, missing = self.split_lost(lost)
         for message in done:
-            message._lock_until = expiry
+            receipt_of(message).lock_until = expiry
         return missing
 
 
@@ -74,7 +76,7 @@ def by_delivery(messages: Sequence[ServiceBusReceivedMessage]) -> list[Settlemen
     if len(set(messages)) < len(messages):
         raise MessageAlreadySettled("a message is named twice: name each once")
     for message in messages:
-        delivery = message._delivery
+        delivery = receipt_of(message).delivery
         batch = batches.get(delivery)
         if batch is None:
             batch = batches[delivery] = SettlementBatch(delivery)
@@ -93,9 +95,10 @@ def check_unsettled(batches: Sequence[SettlementBatch], *, enlisted: bool = Fals
         MessageAlreadySettled: One of the messages was settled, or is to be settled by an open transaction.
     """
     for message in (message for batch in batches for message in batch.messages):
-        if message._settled:
+        receipt = receipt_of(message)
+        if receipt.is_settled:
             raise MessageAlreadySettled
-        if message._enlisted and not enlisted:
+        if receipt.is_enlisted and not enlisted:
             raise MessageAlreadySettled("a transaction that is not over yet settles the message")
 
 

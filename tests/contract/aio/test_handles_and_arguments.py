@@ -268,7 +268,7 @@ async def test_a_receive_waits_60_seconds_where_nobody_says_otherwise(
 ) -> None:
     """The test moves the receiver's clock to half a second before the end."""
     async with client.get_queue_receiver(queue) as receiver:
-        monkeypatch.setattr("kafkabus._async.handles.receiver.time", Clock(then=59.5))
+        monkeypatch.setattr("kafkabus._async.engine.message_claimer.time", Clock(then=59.5))
         began = time.monotonic()
         assert await receiver.receive_messages() == []
         assert 0.4 < time.monotonic() - began < 10

@@ -82,7 +82,10 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
             assert peak < start + 300
         gc.collect()
         handles = [one for one in gc.get_objects() if isinstance(one, (ServiceBusReceiver, ServiceBusSender))]
-        assert [f"{type(one).__name__} {one._path}" for one in handles] == []
+        assert [
+            f"{type(handle).__name__} {handle.entity_name if isinstance(handle, ServiceBusSender) else handle.entity_path}"
+            for handle in handles
+        ] == []
         kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]
         assert kept == []
         fields = [name for name in server.hkeys(descriptions_key(NAMESPACE)) if run in str(name)]

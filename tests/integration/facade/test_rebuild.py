@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus._core.message import receipt_of
 from kafkabus._ledger.ranges import Counted
 from kafkabus._ledger.snapshot import Snapshot
 from kafkabus._sync.context import ClientContext
@@ -152,12 +153,12 @@ def test_a_thousand_leases_and_ten_transfers_survive_an_emptied_redis(
             messages += receiver.receive_messages(1, max_wait_time=60)
         entity = context.catalog.entity(EntityPath(source))
         destination = context.catalog.entity(EntityPath(source).dead_letter)
-        moving = {message._delivery.lease: [message._record] for message in messages[:12]}
+        moving = {receipt_of(message).delivery.lease: [receipt_of(message).record] for message in messages[:12]}
         intent = Intent(0, "moved", None)
         began = time.monotonic()
         assert not any(context.transfers.begin(EntityLog(entity, 0), moving, intent, write_changes(BLUE)).values())
         # Half of them were copied, and none has ended.
-        copied = [(message._record, intent) for message in messages[:6]]
+        copied = [(receipt_of(message).record, intent) for message in messages[:6]]
         context.transfers.produce(EntityLog(entity, 0), EntityLog(destination, 0), copied, began)
         wait_for_checkpoint(context, source, 0, lambda one: (one.cursor, len(one.moving)) == (total, 12))
         empty(own_runtime)

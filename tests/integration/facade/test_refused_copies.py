@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from kafkabus import ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
+from kafkabus._core.message import receipt_of
 from kafkabus._core.record import Record
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
@@ -47,7 +48,7 @@ def by_lease(messages: Sequence[ServiceBusReceivedMessage]) -> dict[str, list[Re
     """Return the records of messages by their leases."""
     records: dict[str, list[Record]] = {}
     for message in messages:
-        records.setdefault(message._delivery.lease, []).append(message._record)
+        records.setdefault(receipt_of(message).delivery.lease, []).append(receipt_of(message).record)
     return records
 
 
@@ -84,7 +85,7 @@ def test_a_copy_that_its_topic_refuses_is_named_and_blocks_no_other(
         (figures,) = context.ledger_client.figures(entity.ledgers)
         assert figures is not None
         ((offset, size),) = figures.refused
-        assert (offset, figures.moving) == (messages[1]._offset, 1)
+        assert (offset, figures.moving) == (receipt_of(messages[1]).offset, 1)
         assert LARGE < size < LARGE + 1_000
         (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         number = messages[1].sequence_number

@@ -12,6 +12,7 @@ import pytest
 
 from kafkabus import ServiceBusMessage
 from kafkabus._core.entity import Entity
+from kafkabus._core.message import receipt_of
 from kafkabus._core.record import Record
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Orphan
@@ -144,8 +145,8 @@ class Stage:
             self.owner.catalog.entity(path),
             self.owner.catalog.entity(path.dead_letter),
             0,
-            message._delivery.lease,
-            message._record,
+            receipt_of(message).delivery.lease,
+            receipt_of(message).record,
         )
 
     def pass_time(self, seconds: float) -> None:

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from kafkabus import ServiceBusReceivedMessage
+from kafkabus._async.engine.receiver_engine import ReceiverEngine
 from kafkabus._core.fetch_plan import Plan, PlannedClaim
 from kafkabus._core.raw_message import SCHEDULED
-from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Released, Source, Target, Transfer
 from kafkabus.gateway.sas_tokens import Policies, Policy, Right, UnauthorizedError
@@ -233,17 +233,17 @@ async def test_messages_go_back_of_a_link_that_ends_meanwhile(
 ) -> None:
     """Those that it keeps as well as those that are too many, and no delivery is counted."""
     goes_back, may_go = asyncio.Event(), asyncio.Event()
-    put_back = ServiceBusReceiver._put_back
+    put_back = ReceiverEngine.put_back
 
-    async def wait(receiver: ServiceBusReceiver, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+    async def wait(engine: ReceiverEngine, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if messages:
             goes_back.set()
             await may_go.wait()
-        await put_back(receiver, messages)
+        await put_back(engine, messages)
 
     async with gateway_with(namespace) as (_, port), AmqpClient(port) as client, AmqpClient(port) as other:
         link, holder = await link_and_holder_of_large_messages(client, other, large=20, small=60)
-        monkeypatch.setattr(ServiceBusReceiver, "_put_back", wait)
+        monkeypatch.setattr(ReceiverEngine, "put_back", wait)
         link.grant(60)
         await goes_back.wait()
         await link.detach()

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kafkabus._async.engine.receiver_engine import ReceiverEngine
 from kafkabus._core.exceptions import ServiceBusServerBusyError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
@@ -342,15 +343,15 @@ async def test_messages_that_a_client_does_not_take_are_not_deleted(
 ) -> None:
     """Their client gave its credit up after they were claimed; they are there at once, and no delivery is counted."""
     claimed, may_come = asyncio.Event(), asyncio.Event()
-    receive = ServiceBusReceiver.receive_messages
+    receive = ReceiverEngine.receive
 
-    async def late(receiver: ServiceBusReceiver, *arguments: Any, **options: Any) -> Any:
-        messages = await receive(receiver, *arguments, **options)
+    async def late(engine: ReceiverEngine, *arguments: Any, **options: Any) -> Any:
+        messages = await receive(engine, *arguments, **options)
         claimed.set()
         await may_come.wait()
         return messages
 
-    monkeypatch.setattr(ServiceBusReceiver, "receive_messages", late)
+    monkeypatch.setattr(ReceiverEngine, "receive", late)
     await fill(client, 5)
     receiver = await client.receiver("q", takes=True)
     receiver.grant(5)

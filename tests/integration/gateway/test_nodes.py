@@ -12,10 +12,11 @@ from typing import Any
 
 import pytest
 
+from kafkabus._async.engine.message_settler import MessageSettler
 from kafkabus._async.receiving.log_reader import LogReader
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._core.exceptions import ServiceBusConnectionError
-from kafkabus._core.message import ServiceBusMessageBatch
+from kafkabus._core.message import batch_of
 from kafkabus._core.settlement import SettlementBatch
 from kafkabus._runtime.turns import FairLock
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSender
@@ -146,7 +147,7 @@ async def test_messages_that_are_stored_are_accepted_whatever_becomes_of_their_n
     async def send_but_one(sender: ServiceBusSender, batch: Any, **options: Any) -> None:
         messages = batch._messages
         stored = [one for one in messages if one.value != b"refused"]
-        await send(sender, ServiceBusMessageBatch._create(stored), **options)
+        await send(sender, batch_of(stored), **options)
         if len(stored) < len(messages):
             error = ServiceBusConnectionError("a partition is unavailable")
             error._unstored = frozenset(at for at, one in enumerate(messages) if one.value == b"refused")
@@ -541,7 +542,7 @@ async def test_a_session_may_be_asked_for_again_at_another_gateway(
     namespace: InMemoryNamespace, client: AmqpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That one does not know of the link that was detached, and asks once more; here, the session is given up in between."""
-    close, given_up, may_close = ServiceBusReceiver.close, ReceiverNode._given_up, asyncio.Event()
+    close, given_up, may_close = ServiceBusReceiver.close, ReceiverNode._wait_for_release, asyncio.Event()
 
     async def wait(receiver: ServiceBusReceiver) -> None:
         await may_close.wait()
@@ -552,7 +553,7 @@ async def test_a_session_may_be_asked_for_again_at_another_gateway(
         return await given_up(node, session_id)
 
     monkeypatch.setattr(ServiceBusReceiver, "close", wait)
-    monkeypatch.setattr(ReceiverNode, "_given_up", let_close)
+    monkeypatch.setattr(ReceiverNode, "_wait_for_release", let_close)
     async with (
         Gateway(namespace.connection_string) as another,
         AmqpClient(await another.listen("127.0.0.1", 0)) as stranger,
@@ -809,13 +810,13 @@ async def test_changes_keep_their_types_if_others_are_equal(client: AmqpClient) 
 async def test_many_locks_are_renewed_together(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many at a time, in the order of the tokens, each once."""
     renewals: list[int] = []
-    renew = ServiceBusReceiver._renew
+    renew = MessageSettler.renew
 
-    async def renewing(receiver: ServiceBusReceiver, batches: list[SettlementBatch]) -> Any:
+    async def renewing(settler: MessageSettler, batches: list[SettlementBatch]) -> Any:
         renewals.append(sum(len(one.messages) for one in batches))
-        return await renew(receiver, batches)
+        return await renew(settler, batches)
 
-    monkeypatch.setattr(ServiceBusReceiver, "_renew", renewing)
+    monkeypatch.setattr(MessageSettler, "renew", renewing)
     monkeypatch.setattr(management, "RENEWED_AT_ONCE", 3)
     sender, receiver = await client.sender("q"), await client.receiver("q")
     for number in range(5):
@@ -913,7 +914,7 @@ async def test_a_request_that_only_tells_ends_with_its_client(
         asked.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(ServiceBusReceiver, "_renew", never)
+    monkeypatch.setattr(MessageSettler, "renew", never)
     monkeypatch.setattr(MessagePeeker, "look_from", never)
     async with AmqpClient(port) as gone:
         asking = asyncio.create_task(operation(gone, name, body))

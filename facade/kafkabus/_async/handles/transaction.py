@@ -20,7 +20,7 @@ from kafkabus._async.dispositions.transaction_commit import PendingSends, Pendin
 from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError, MessageAlreadySettled
-from kafkabus._core.message import Outgoing
+from kafkabus._core.message import Outgoing, receipt_of
 from kafkabus._runtime import forks, instruments
 from kafkabus_mapping.error_text import ErrorText, Term
 
@@ -118,8 +118,8 @@ class ServiceBusTransaction:
             return
         for sends in self._sends:
             observer.on_send(sends.entity.path.name, len(sends.outgoing))
-        for one in self._settlements:
-            observer.on_settlement(str(one.path), one.verb, len(one.batch.messages))
+        for settlement in self._settlements:
+            observer.on_settlement(str(settlement.path), settlement.verb, len(settlement.batch.messages))
 
     def _check(self, context: ClientContext) -> None:
         """Check that a handle's work may be part of the transaction.
@@ -194,17 +194,24 @@ class ServiceBusTransaction:
         with self._guard:
             self._check_open()
             added = list(settlements)
-            places = [place for one in added for place in _places_of(one)]
+            places = [place for settlement in added for place in _places_of(settlement)]
             if len(set(places)) < len(places) or not self._settled.isdisjoint(places):
                 raise MessageAlreadySettled("the transaction settles the message already")
             self._settled.update(places)
-            for one in added:
-                self._settlements.append(one)
-                for message in one.batch.messages:
-                    message._enlisted = True
+            for settlement in added:
+                self._settlements.append(settlement)
+                for message in settlement.batch.messages:
+                    receipt_of(message).is_enlisted = True
+
+
+def is_in_doubt(transaction: ServiceBusTransaction) -> bool:
+    """Return whether the end of a transaction failed so that it is unknown whether it was committed."""
+    return transaction._in_doubt
 
 
 def _places_of(settlement: PendingSettlement) -> list[tuple[str, int, str, int]]:
     """Return what a transaction settles once: entity, partition, lease and offset of each message."""
     path, delivery = settlement.path.key, settlement.batch.delivery
-    return [(path, delivery.partition, delivery.lease, message._offset) for message in settlement.batch.messages]
+    return [
+        (path, delivery.partition, delivery.lease, receipt_of(message).offset) for message in settlement.batch.messages
+    ]

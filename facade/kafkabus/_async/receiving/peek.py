@@ -12,7 +12,7 @@ from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import sweeps
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus._core.record import Record, as_bytes, enqueue_time_of, session_of
 from kafkabus._ledger.operations import Peek, PeekedRange
 from kafkabus_mapping.codec import record_size
@@ -73,10 +73,11 @@ class MessagePeeker:
     def put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Look once more at the last messages that were looked at."""
         for message in reversed(messages):
-            self._turn = message._delivery.partition
-            self._places[self._turn] = message._offset
+            receipt = receipt_of(message)
+            self._turn = receipt.delivery.partition
+            self._places[self._turn] = receipt.offset
 
-    def on_receive(self, entity: Entity, partition: int, offset: int) -> None:
+    def note_received(self, entity: Entity, partition: int, offset: int) -> None:
         """A message was received: looking goes on behind it."""
         self._forget_others(entity)
         self._places[partition] = max(self._places.get(partition, 0), offset + 1)

@@ -23,7 +23,7 @@ from typing import Protocol
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, receipt_of
 from kafkabus._core.record import Record, as_bytes, with_changes
 from kafkabus._core.settlement import (
     DEFERRED_LIMIT,
@@ -194,9 +194,10 @@ class TransactionCommit:
 
     def mark(self, *, enlisted: bool = False, prepared: bool = False, settled: bool = False) -> None:
         """Note on the messages to settle how far the transaction is."""
-        for one in self.settlements:
-            for message in one.batch.messages:
-                message._enlisted, message._prepared, message._settled = enlisted, prepared, settled
+        for settlement in self.settlements:
+            for message in settlement.batch.messages:
+                receipt = receipt_of(message)
+                receipt.is_enlisted, receipt.is_prepared, receipt.is_settled = enlisted, prepared, settled
 
     def _can_be_tried_again(self, error: ServiceBusError) -> bool:
         """Return whether nothing was done because a topic is gone, or not known everywhere yet.
@@ -207,16 +208,17 @@ class TransactionCommit:
         gone = is_topic_gone(error)
         if self.done or not (gone or isinstance(error, MessagingEntityNotFoundError)):
             return False
-        replaced = [(self._catalog.current(one.entity)).generation != one.entity.generation for one in self.sends]
+        entities = [sends.entity for sends in self.sends]
+        replaced = [(self._catalog.current(entity)).generation != entity.generation for entity in entities]
         return gone or any(replaced)
 
     def _carry_out(self, producer: TransactionalProducer) -> None:
-        entities = {one.path.key: self._catalog.entity(one.path) for one in self.settlements}
-        for one in self.sends:
-            if one.entity.partitions > 1:
+        entities = {settlement.path.key: self._catalog.entity(settlement.path) for settlement in self.settlements}
+        for sends in self.sends:
+            if sends.entity.partitions > 1:
                 # A broker does not answer a transaction's record for a partition that is gone.
-                self._catalog.current(one.entity)
-        self.sends = [one.anew() for one in self.sends]
+                self._catalog.current(sends.entity)
+        self.sends = [sends.anew() for sends in self.sends]
         self._announce()
         producer.begin()
         prepares: list[Prepare] = []
@@ -233,29 +235,29 @@ class TransactionCommit:
 
     def _announce(self) -> None:
         """Tell ledgers, before messages are stored, what a receiver that is granted one must know."""
-        for one in self.sends:
-            partitions = {record.partition for record in one.records}
-            self._marks.mark(one.entity, partitions, "transacts")
-            self._marks.announce(one.entity, one.outgoing, partitions)
+        for sends in self.sends:
+            partitions = {record.partition for record in sends.records}
+            self._marks.mark(sends.entity, partitions, "transacts")
+            self._marks.announce(sends.entity, sends.outgoing, partitions)
 
     # The steps, one by one, so that a test may stop after any of them.
 
     def _produce(self, producer: TransactionalProducer, entities: dict[str, Entity]) -> tuple[Marker, list[Stored]]:
         """Store sent messages, copies of dead-lettered ones, and the marker; return it, and the places of the sent messages."""
-        records = [(one.entity.topic, record) for one in self.sends for record in one.records]
+        records = [(sends.entity.topic, record) for sends in self.sends for record in sends.records]
         sent = len(records)
-        for one in self.settlements:
-            if one.verb == "dead_letter":
-                records += self._copies(one, entities[one.path.key])
+        for settlement in self.settlements:
+            if settlement.verb == "dead_letter":
+                records += self._copies(settlement, entities[settlement.path.key])
         settles = [
             Settles(
-                entity.ledgers[one.batch.delivery.partition].keys.prefix,
-                _ledger_verb(one.verb),
-                one.batch.ranges,
-                one.kept_changes,
+                entity.ledgers[settlement.batch.delivery.partition].keys.prefix,
+                _ledger_verb(settlement.verb),
+                settlement.batch.ranges,
+                settlement.kept_changes,
             )
-            for one in self.settlements
-            if one.batch.delivery.partition < (entity := entities[one.path.key]).partitions
+            for settlement in self.settlements
+            if settlement.batch.delivery.partition < (entity := entities[settlement.path.key]).partitions
         ]
         # The marker last: a reader that sees it sees the others.
         records.append(self._markers.make(self.transaction_id, settles))
@@ -278,12 +280,12 @@ class TransactionCommit:
         for prepare in prepares:
             for (_, lease, _, _), lost in zip(prepare.items, prepare.lost, strict=True):
                 gone[prepare.ledger, lease] += lost
-        for one in self.settlements:
-            entity = entities[one.path.key]
-            there, lost_messages = still_there([one.batch], entity)
+        for settlement in self.settlements:
+            entity = entities[settlement.path.key]
+            there, lost_messages = still_there([settlement.batch], entity)
             for held in there:
                 lost_messages += held.split_lost(gone[entity.ledgers[held.delivery.partition], held.delivery.lease])[1]
-            one.raise_lost("settled, and nothing else of the transaction was done", lost_messages)
+            settlement.raise_lost("settled, and nothing else of the transaction was done", lost_messages)
         too_much = {prepare.ledger: prepare.too_much for prepare in prepares if prepare.too_much is not None}
         full = {prepare.ledger for prepare in prepares if prepare.full}
         for entity in entities.values():
@@ -357,21 +359,21 @@ class TransactionCommit:
                 error,
             )
 
-    def _copies(self, one: PendingSettlement, entity: Entity) -> list[tuple[str, OutgoingRecord]]:
+    def _copies(self, settlement: PendingSettlement, entity: Entity) -> list[tuple[str, OutgoingRecord]]:
         """Return topics and records of the copies of dead-lettered messages."""
-        partition = one.batch.delivery.partition
+        partition = settlement.batch.delivery.partition
         if partition >= entity.partitions:
             return []
         source, letters = EntityLog(entity, partition), self._catalog.entity(entity.path.dead_letter)
         self._marks.mark(letters, [partition], "transacts")
         destination = EntityLog(letters, partition)
-        intent = Intent(0, one.reason, one.description)
+        intent = Intent(0, settlement.reason, settlement.description)
         return [
             (
                 destination.entity.topic,
-                copy_of(with_changes(message._record, one.changes), source, destination, intent),
+                copy_of(with_changes(receipt_of(message).record, settlement.changes), source, destination, intent),
             )
-            for message in one.batch.messages
+            for message in settlement.batch.messages
         ]
 
     def _prepares(self, marker: Marker, entities: dict[str, Entity]) -> list[Prepare]:
@@ -379,33 +381,34 @@ class TransactionCommit:
         items: dict[Ledger, dict[tuple[str, str, tuple[tuple[str, str], ...]], list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        for one in self.settlements:
-            delivery, entity = one.batch.delivery, entities[one.path.key]
+        for settlement in self.settlements:
+            delivery, entity = settlement.batch.delivery, entities[settlement.path.key]
             if delivery.partition < entity.partitions:
-                offsets = offsets_of(one.batch.ranges)
+                offsets = offsets_of(settlement.batch.ranges)
                 ledger = entity.ledgers[delivery.partition]
-                items[ledger][_ledger_verb(one.verb), delivery.lease, tuple(one.kept_changes.items())] += offsets
+                changes = tuple(settlement.kept_changes.items())
+                items[ledger][_ledger_verb(settlement.verb), delivery.lease, changes] += offsets
         return [
             Prepare(
                 ledger,
                 [
                     (verb, lease, merge_offsets(offsets), dict(change))
-                    for (verb, lease, change), offsets in several.items()
+                    for (verb, lease, change), offsets in prepared.items()
                 ],
                 marker.to_text(),
                 int(PREPARED_FOR * 1000),
                 DEFERRED_LIMIT,
             )
-            for ledger, several in items.items()
+            for ledger, prepared in items.items()
         ]
 
     def _schedules(self, stored: Sequence[Stored]) -> list[Schedule]:
         """Return the operations that tell ledgers which of the stored messages are scheduled."""
         operations: list[Schedule] = []
         places = iter(stored)
-        for one in self.sends:
-            by_position = {record.position: next(places) for record in one.records}
-            operations += schedules(one.entity, one.outgoing, by_position.get)
+        for sends in self.sends:
+            by_position = {record.position: next(places) for record in sends.records}
+            operations += schedules(sends.entity, sends.outgoing, by_position.get)
         return operations
 
 
@@ -430,7 +433,9 @@ def replace_by_copies(
     source = identity(entity.ledgers[delivery.partition], record.offset() or 0)
     noted = [(h.TRANSFER_SOURCE, source.encode()), (h.ADDRESSED_TO, entity.path.key.encode())]
     body, key = as_bytes(record.value()), record.key()
-    copies = [OutgoingRecord(delivery.partition, key, body, [*encode_headers(one), *noted]) for one in envelopes]
+    copies = [
+        OutgoingRecord(delivery.partition, key, body, [*encode_headers(envelope), *noted]) for envelope in envelopes
+    ]
     settlement = PendingSettlement(entity.path, "complete", batch, raise_lost)
     TransactionCommit(parts, uuid.uuid4().hex, [_Copies(topic, copies)], [settlement]).run()
 

@@ -13,30 +13,20 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any
 
 from typing_extensions import Self
 
 from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, ServiceBusError, SessionLockLostError
-from kafkabus._core.message import ServiceBusReceivedMessage
-from kafkabus._core.settlement import SettlementBatch, by_delivery
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
+from kafkabus._core.settlement import by_delivery
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import CALLBACK_ERRORS, Bell, Worker, guard
+from kafkabus._sync.engine.held_session import held_session_of
+from kafkabus._sync.engine.receiver_engine import EngineHolder, ReceiverEngine, engine_of
 from kafkabus._sync.handles.session import ServiceBusSession
 
 LOGGER = logging.getLogger("kafkabus")
-
-
-class LockHolder(Protocol):
-    """The receiver whose locks are renewed."""
-
-    entity_path: str
-    _closed: bool
-
-    def _seconds_left(self, message: ServiceBusReceivedMessage) -> float: ...
-
-    def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]: ...
-
 
 Renewable = ServiceBusReceivedMessage | ServiceBusSession
 OnFailure = Callable[[Any, Exception | None], None]
@@ -52,7 +42,7 @@ RETRY_AFTER = 1.0
 class _Registration:
     """A message, or a session, whose lock is kept alive."""
 
-    receiver: LockHolder
+    engine: ReceiverEngine
     what: Renewable
     until: float
     duration: float
@@ -61,13 +51,18 @@ class _Registration:
     @property
     def is_ended(self) -> bool:
         """Whether no lock has to be kept alive any more, because the message was settled or the receiver closed."""
-        settled = isinstance(self.what, ServiceBusReceivedMessage) and self.what._settled
-        return settled or self.receiver._closed
+        settled = isinstance(self.what, ServiceBusReceivedMessage) and receipt_of(self.what).is_settled
+        return settled or self.engine.is_closed
 
     @property
     def waits(self) -> bool:
         """Whether a transaction is about to settle the message, so that it has no lock, or has it again in a moment."""
-        return isinstance(self.what, ServiceBusReceivedMessage) and self.what._prepared
+        return isinstance(self.what, ServiceBusReceivedMessage) and receipt_of(self.what).is_prepared
+
+    @property
+    def entity_path(self) -> str:
+        """The entity, for logs."""
+        return self.engine.scope.entity_path
 
     @property
     def name(self) -> str:
@@ -80,8 +75,8 @@ class _Registration:
     def seconds_left(self) -> float:
         """How many seconds its lock still lasts."""
         if isinstance(self.what, ServiceBusSession):
-            return self.what._seconds_left()
-        return self.receiver._seconds_left(self.what)
+            return held_session_of(self.what).seconds_left
+        return self.engine.seconds_left(self.what)
 
 
 class AutoLockRenewer:
@@ -138,7 +133,7 @@ class AutoLockRenewer:
     @guard
     def register(
         self,
-        receiver: LockHolder,
+        receiver: EngineHolder,
         renewable: Renewable,
         max_lock_renewal_duration: float | None = None,
         on_lock_renew_failure: OnFailure | None = None,
@@ -161,7 +156,7 @@ class AutoLockRenewer:
             raise TypeError(
                 f"{type(renewable).__name__} has no lock to renew: register a message that a receiver returned, or its session"
             )
-        if isinstance(renewable, ServiceBusReceivedMessage) and renewable._delivery.session:
+        if isinstance(renewable, ServiceBusReceivedMessage) and receipt_of(renewable).delivery.session:
             raise ValueError("the message is locked with its session: register receiver.session")
         if isinstance(renewable, ServiceBusReceivedMessage) and renewable.lock_token is None:
             raise ValueError(
@@ -170,7 +165,7 @@ class AutoLockRenewer:
             )
         duration = self._duration if max_lock_renewal_duration is None else max_lock_renewal_duration
         failure = self._on_failure if on_lock_renew_failure is None else on_lock_renew_failure
-        self._schedule(_Registration(receiver, renewable, time.monotonic() + duration, duration, failure))
+        self._schedule(_Registration(engine_of(receiver), renewable, time.monotonic() + duration, duration, failure))
 
     @guard
     def close(self, wait: bool = True) -> None:
@@ -189,16 +184,16 @@ class AutoLockRenewer:
         if self._closed:
             raise ServiceBusError("this AutoLockRenewer was closed: make another")
 
-    def _schedule(self, one: _Registration, wait: float | None = None) -> None:
+    def _schedule(self, registration: _Registration, wait: float | None = None) -> None:
         if wait is None:
-            left = one.seconds_left
+            left = registration.seconds_left
             wait = max(0.0, left - min(LAST_SECONDS, left / 2))
-        at = min(time.monotonic() + wait, one.until)
+        at = min(time.monotonic() + wait, registration.until)
         with self._guard:
-            heapq.heappush(self._due, (at, next(self._order), one))
+            heapq.heappush(self._due, (at, next(self._order), registration))
             if self._worker is None:
                 self._worker = Worker(self._work)
-            elif self._due[0][2] is one:
+            elif self._due[0][2] is registration:
                 self._bell.ring()
 
     def _work(self) -> None:
@@ -214,91 +209,96 @@ class AutoLockRenewer:
                 while self._due and self._due[0][0] <= now:
                     due.append(heapq.heappop(self._due)[2])
             if due:
-                self._renew(self._not_waiting([one for one in due if not one.is_ended]))
+                self._renew(self._not_waiting([registration for registration in due if not registration.is_ended]))
             else:
                 self._bell.wait(wait)
 
     def _renew(self, due: Sequence[_Registration]) -> None:
-        by_receiver: dict[LockHolder, list[_Registration]] = defaultdict(list)
-        for one in due:
-            if one.until <= time.monotonic():
-                self._give_up(one)
-            elif isinstance(one.what, ServiceBusSession):
-                self._renew_session(one, one.what)
+        by_engine: dict[ReceiverEngine, list[_Registration]] = defaultdict(list)
+        for registration in due:
+            if registration.until <= time.monotonic():
+                self._give_up(registration)
+            elif isinstance(registration.what, ServiceBusSession):
+                self._renew_session(registration, registration.what)
             else:
-                by_receiver[one.receiver].append(one)
-        for receiver, together in by_receiver.items():
+                by_engine[registration.engine].append(registration)
+        for engine, together in by_engine.items():
             try:
-                messages = [one.what for one in together if isinstance(one.what, ServiceBusReceivedMessage)]
-                lost = set(receiver._renew(by_delivery(messages)))
+                messages = [
+                    registration.what
+                    for registration in together
+                    if isinstance(registration.what, ServiceBusReceivedMessage)
+                ]
+                lost = set(engine.settler.renew(by_delivery(messages)))
             except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to these
-                LOGGER.warning("renew entity=%s count=%d error=%s", receiver.entity_path, len(together), error)
-                for one in together:
-                    self._try_again(one, error)
+                LOGGER.warning("renew entity=%s count=%d error=%s", engine.scope.entity_path, len(together), error)
+                for registration in together:
+                    self._try_again(registration, error)
                 continue
-            for one in together:
-                self._renewed(one, lost=one.what in lost)
+            for registration in together:
+                self._schedule_next(registration, lost=registration.what in lost)
 
     def _not_waiting(self, due: Sequence[_Registration]) -> list[_Registration]:
         """Return the registrations that no transaction is about to settle; schedule the others for a moment later."""
-        waiting = [one for one in due if one.waits]
-        for one in waiting:
-            self._schedule(one, RETRY_AFTER)
-        return [one for one in due if one not in waiting]
+        waiting = [registration for registration in due if registration.waits]
+        for registration in waiting:
+            self._schedule(registration, RETRY_AFTER)
+        return [registration for registration in due if registration not in waiting]
 
-    def _renewed(self, one: _Registration, *, lost: bool) -> None:
-        if one.waits:
-            self._schedule(one, RETRY_AFTER)
+    def _schedule_next(self, registration: _Registration, *, lost: bool) -> None:
+        if registration.waits:
+            self._schedule(registration, RETRY_AFTER)
         elif not lost:
-            self._schedule(one)
-        elif not one.is_ended:
-            self._fail(one, None)
+            self._schedule(registration)
+        elif not registration.is_ended:
+            self._fail(registration, None)
 
-    def _renew_session(self, one: _Registration, session: ServiceBusSession) -> None:
+    def _renew_session(self, registration: _Registration, session: ServiceBusSession) -> None:
         try:
             session.renew_lock()
         except SessionLockLostError:
-            if not one.is_ended:
-                self._fail(one, None)
+            if not registration.is_ended:
+                self._fail(registration, None)
         except Exception as error:  # noqa: BLE001 - the others are renewed whatever happens to this one
-            LOGGER.warning("renew entity=%s session=%r error=%s", one.receiver.entity_path, session.session_id, error)
-            self._try_again(one, error)
+            LOGGER.warning("renew entity=%s session=%r error=%s", registration.entity_path, session.session_id, error)
+            self._try_again(registration, error)
         else:
-            self._schedule(one)
+            self._schedule(registration)
 
-    def _give_up(self, one: _Registration) -> None:
-        one.what.auto_renew_error = AutoLockRenewTimeout(
-            f"the lock was renewed for {one.duration:g} s, as long as was asked for: give more time with "
+    def _give_up(self, registration: _Registration) -> None:
+        registration.what.auto_renew_error = AutoLockRenewTimeout(
+            f"the lock was renewed for {registration.duration:g} s, as long as was asked for: give more time with "
             "max_lock_renewal_duration"
         )
-        if one.seconds_left <= 0:
-            self._tell(one)
+        if registration.seconds_left <= 0:
+            self._tell(registration)
 
-    def _try_again(self, one: _Registration, error: Exception) -> None:
-        left = one.seconds_left
+    def _try_again(self, registration: _Registration, error: Exception) -> None:
+        left = registration.seconds_left
         if left > 0:
-            self._schedule(one, min(RETRY_AFTER, left))
+            self._schedule(registration, min(RETRY_AFTER, left))
         else:
-            self._fail(one, error)
+            self._fail(registration, error)
 
-    def _fail(self, one: _Registration, error: Exception | None) -> None:
-        one.what.auto_renew_error = AutoLockRenewFailed(
-            f"the lock of {one.name} was lost: it expired, or the message was settled elsewhere", error=error
+    def _fail(self, registration: _Registration, error: Exception | None) -> None:
+        registration.what.auto_renew_error = AutoLockRenewFailed(
+            f"the lock of {registration.name} was lost: it expired, or the message was settled elsewhere", error=error
         )
-        self._tell(one)
+        self._tell(registration)
 
-    def _tell(self, one: _Registration) -> None:
-        LOGGER.warning("lock_lost entity=%s error=%s", one.receiver.entity_path, one.what.auto_renew_error)
-        if one.on_failure is None or one.is_ended or self._closed:
+    def _tell(self, registration: _Registration) -> None:
+        what = registration.what
+        LOGGER.warning("lock_lost entity=%s error=%s", registration.entity_path, what.auto_renew_error)
+        if registration.on_failure is None or registration.is_ended or self._closed:
             return
         if self._executor is not None:
             try:
-                self._executor.submit(one.on_failure, one.what, one.what.auto_renew_error)
+                self._executor.submit(registration.on_failure, what, what.auto_renew_error)
             except RuntimeError as error:
                 LOGGER.warning("on_lock_renew_failure error=%s: called in the renewer's own thread", error)
             else:
                 return
         try:
-            one.on_failure(one.what, one.what.auto_renew_error)
+            registration.on_failure(what, what.auto_renew_error)
         except CALLBACK_ERRORS:
-            LOGGER.exception("on_lock_renew_failure entity=%s", one.receiver.entity_path)
+            LOGGER.exception("on_lock_renew_failure entity=%s", registration.entity_path)

@@ -3,82 +3,34 @@
 
 from __future__ import annotations
 
-import logging
-import math
-import time
 import uuid
-from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 from typing_extensions import Self
 
 from kafkabus._core.compatibility import check_timeout, warn_unsupported
-from kafkabus._core.delivery import Delivery, Grant
-from kafkabus._core.entity import Entity, LedgersReplacedError
 from kafkabus._core.enums import ServiceBusReceiveMode
-from kafkabus._core.exceptions import (
-    InvalidOperationError,
-    MessageAlreadySettled,
-    MessageNotFoundError,
-    MessageSizeExceededError,
-    MessagingEntityDisabledError,
-    NamespaceFormatError,
-    ServiceBusError,
-    SessionLockLostError,
-)
-from kafkabus._core.fetch_plan import runs_of
-from kafkabus._core.message import ServiceBusReceivedMessage, check_first_format
-from kafkabus._core.record import Record, session_of, size_of, with_changes
-from kafkabus._core.settlement import (
-    DEFERRED_LIMIT,
-    SettlementBatch,
-    by_delivery,
-    check_unsettled,
-    raise_lost,
-    still_there,
-    too_many_deferred,
-    too_much_changed,
-)
-from kafkabus._ledger.operations import Deferral, Ledger, Purge, Recall, Renewal, Settlement, new_lease
-from kafkabus._ledger.ranges import merge_offsets, offsets_of
-from kafkabus._runtime import forks, instruments
-from kafkabus._sync.compat import caller_left, guard, on_left, run_uninterrupted
+from kafkabus._core.exceptions import MessageAlreadySettled
+from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.settlement import SettlementBatch, raise_lost
+from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.dispositions.disposition import delivered_too_often
-from kafkabus._sync.dispositions.transaction_commit import PendingSettlement
+from kafkabus._sync.engine.held_session import held_session_of
+from kafkabus._sync.engine.purge import purge
+from kafkabus._sync.engine.receiver_engine import ReceiverEngine
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.session import ServiceBusSession
 from kafkabus._sync.handles.transaction import ServiceBusTransaction
-from kafkabus._sync.kafka.offset_reader import LogTruncatedError
-from kafkabus._sync.receiving.peek import MessagePeeker
-from kafkabus._sync.receiving.readers import Reader, needs_session
-from kafkabus._sync.receiving.session_reader import SessionLock
-from kafkabus._sync.stores.changed_properties import as_changed
-from kafkabus_mapping.codec import LONGEST_REASON, to_milliseconds
+from kafkabus_mapping.codec import LONGEST_REASON
 from kafkabus_mapping.error_text import ErrorText, Term
-from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import EntityPath
-from kafkabus_mapping.numbers import sequence_number as number_of
-from kafkabus_mapping.numbers import split_sequence_number
-from kafkabus_mapping.properties import PropertyValue, write_changes
-
-LOGGER = logging.getLogger("kafkabus")
-
-S = TypeVar("S", bound=Settlement)
+from kafkabus_mapping.properties import PropertyValue
 
 DEFAULT_WAIT = 60.0
 """How long, in seconds, a receive waits for a first message by default."""
-ENDS_TOGETHER = 1.0
-"""How much sooner than a wait, in seconds, a session's lock may end and the wait ends without an error all the same."""
-UNREAD_AT_ONCE = 50
-"""How many messages of a session are claimed at once, at the most, if their bytes are limited: their sizes are not known."""
-LOOKED_AT_ONCE = 1_000
-"""How many offsets are read together to look for scheduled messages."""
 FOREVER = 3600.0
 """How long, in seconds, one wait of an iteration that never ends lasts; then it waits again."""
 
@@ -109,35 +61,26 @@ class ServiceBusReceiver:
         self.entity_path = str(path)
         self.fully_qualified_namespace = context.settings.fully_qualified_namespace
         self.client_identifier = client_identifier or f"SBReceiver-{uuid.uuid4()}"
-        self._context = context
-        self._path = path
-        self._mode = receive_mode
         self._max_wait_time = max_wait_time
         self._prefetch_count = prefetch_count
         self._renewer = auto_lock_renewer
+        self._renews_messages = session is None and receive_mode is ServiceBusReceiveMode.PEEK_LOCK
         self._session = session
-        self._peeker = MessagePeeker()
-        self._stock: deque[ServiceBusReceivedMessage] = deque()
-        self._half_lock = 0.0
-        # How many bytes of messages a claim takes, as far as their sizes are known before.
-        self._most_bytes: float = math.inf
-        self._closed = False
-        context.receiving.readers.on_open(path)
-        forks.watch(self)
-
-    def _after_fork(self) -> None:
-        # Prefetched messages are locked for the parent process.
-        self._stock.clear()
+        self._engine = ReceiverEngine(
+            context,
+            path,
+            receive_mode,
+            prefetch_count=prefetch_count,
+            session=None if session is None else held_session_of(session),
+            on_session_locked=None if auto_lock_renewer is None else self._renew_session,
+        )
 
     def __str__(self) -> str:
         return f"Receiver client id: {self.client_identifier}, entity: {self.entity_path}"
 
     @guard
     def __enter__(self) -> Self:
-        self._check_open()
-        self._entity()
-        if self._session is not None:
-            self._open_session(self._session, None)
+        self._engine.open()
         return self
 
     def __exit__(
@@ -152,13 +95,7 @@ class ServiceBusReceiver:
         Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, and no
         delivery is counted. A session is available at once, with all of its messages that were not settled.
         """
-        before, self._closed = self._closed, True
-        stock, self._stock = self._stock, deque()
-        self._put_back(list(stock))
-        if self._session is not None:
-            self._session._close()
-        if not before:
-            self._context.receiving.readers.on_close(self._path)
+        self._engine.close()
 
     def next(self) -> ServiceBusReceivedMessage:
         """Return the next message, as ``next(receiver)`` does."""
@@ -191,7 +128,7 @@ class ServiceBusReceiver:
             InvalidOperationError: The queue forwards its messages to another one.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        self._check_open()
+        self._engine.scope.check_open()
         if max_wait_time is not None and max_wait_time <= 0:
             raise ValueError(
                 ErrorText(
@@ -208,13 +145,13 @@ class ServiceBusReceiver:
         return self._receive(max_message_count, wait)
 
     def __iter__(self) -> Iterator[ServiceBusReceivedMessage]:
-        self._check_open()
+        self._engine.scope.check_open()
         return self
 
     @guard
     def __next__(self) -> ServiceBusReceivedMessage:
         while True:
-            self._check_open()
+            self._engine.scope.check_open()
             messages = self._receive(1, self._max_wait_time or FOREVER)
             if messages:
                 return messages[0]
@@ -256,10 +193,9 @@ class ServiceBusReceiver:
         """
         batches = self._batches(messages, transaction)
         if transaction is not None:
-            transaction._add_settlements(self._pending("complete", batches))
+            transaction._add_settlements(self._engine.settler.prepare("complete", batches))
             return
-        entity = self._context.catalog.entity(self._path)
-        self._end("complete", "completed", batches, self._settle(entity, "complete", batches))
+        self._engine.settler.complete(batches)
 
     def abandon_message(
         self,
@@ -299,19 +235,12 @@ class ServiceBusReceiver:
     ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
-        changes = self._changes(properties_to_modify, batches)
+        changes = self._engine.settler.read_changes(properties_to_modify, batches)
         if transaction is not None:
             # If this counts as one delivery too many, the receiver that claims the message next dead-letters it.
-            transaction._add_settlements(self._pending("abandon", batches, changes=changes))
+            transaction._add_settlements(self._engine.settler.prepare("abandon", batches, changes=changes))
             return
-        entity = self._context.catalog.entity(self._path)
-        last = [one for one in batches if one.delivery.count + 1 >= entity.max_deliveries]
-        lost = self._settle(entity, "abandon", [one for one in batches if one not in last], changes)
-        for one in last:
-            lost += self._dead_letter(
-                entity, [one], *delivered_too_often(entity, one.delivery.count + 1), changes=changes
-            )
-        self._end("abandon", "abandoned", batches, lost)
+        self._engine.settler.abandon(batches, changes)
 
     def defer_message(
         self,
@@ -343,24 +272,11 @@ class ServiceBusReceiver:
     ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
-        changes = self._changes(properties_to_modify, batches)
+        changes = self._engine.settler.read_changes(properties_to_modify, batches)
         if transaction is not None:
-            transaction._add_settlements(self._pending("defer", batches, changes=changes))
+            transaction._add_settlements(self._engine.settler.prepare("defer", batches, changes=changes))
             return
-        entity = self._context.catalog.entity(self._path)
-        asked, lost = self._ask(
-            entity,
-            batches,
-            lambda ledger, one: Deferral(ledger, one.delivery.lease, one.ranges, DEFERRED_LIMIT, changes),
-        )
-        full = [deferral.ledger.partition for _, deferral in asked if deferral.full]
-        for one, deferral in asked:
-            if not deferral.full and deferral.too_much is None:
-                lost += one.mark_settled(deferral.lost)
-        _check_changes(entity, asked)
-        if full:
-            raise too_many_deferred(entity, full[0])
-        self._end("defer", "deferred", batches, lost)
+        self._engine.settler.defer(batches, changes)
 
     def dead_letter_message(
         self,
@@ -407,18 +323,13 @@ class ServiceBusReceiver:
         _check_reason("reason", reason)
         _check_reason("error_description", error_description)
         batches = self._batches(messages, transaction)
-        # A dead-letter queue has none of its own: messages that are dead-lettered there stay there.
-        verb = "abandon" if self._path.is_dead_letter else "dead_letter"
-        changes = self._changes(properties_to_modify, batches, any_format=verb == "dead_letter")
+        settler = self._engine.settler
+        verb = settler.dead_letter_verb
+        changes = settler.read_changes(properties_to_modify, batches, any_format=verb == "dead_letter")
         if transaction is not None:
-            transaction._add_settlements(self._pending(verb, batches, reason, error_description, changes))
+            transaction._add_settlements(settler.prepare(verb, batches, reason, error_description, changes))
             return
-        entity = self._context.catalog.entity(self._path)
-        if verb == "abandon":
-            lost = self._settle(entity, verb, batches, changes)
-        else:
-            lost = self._dead_letter(entity, batches, reason, error_description, changes)
-        self._end("dead_letter", "dead-lettered", batches, lost)
+        settler.dead_letter(batches, reason, error_description, changes)
 
     @guard
     def renew_message_lock(
@@ -442,7 +353,8 @@ class ServiceBusReceiver:
         check_timeout(timeout)
         if self._session is not None:
             raise TypeError("messages of a session are locked with it: renew with receiver.session.renew_lock()")
-        raise_lost("renewed", self._renew(self._batches([message], renewing=True)))
+        settler = self._engine.settler
+        raise_lost("renewed", settler.renew(settler.check([message], renewing=True)))
         until = message.locked_until_utc
         if until is None:
             raise MessageAlreadySettled  # By another thread, while this one waited.
@@ -469,30 +381,15 @@ class ServiceBusReceiver:
             ValueError: The receiver was closed, or the timeout is not positive.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        self._check_open()
+        self._engine.scope.check_open()
         warn_unsupported(unsupported)
         check_timeout(timeout)
         numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
         if not numbers:
             return []
-        entity = self._entity()
-        wanted: dict[int, list[int]] = defaultdict(list)
-        for number in numbers:
-            partition, offset = _place_of(number, entity)
-            wanted[partition].append(offset)
-        try:
-            messages = self._recall(entity, wanted)
-        except LedgersReplacedError as error:
-            self._context.catalog.check_moved_on(entity, error)
-            messages = self._recall(self._entity(), wanted)
+        messages = self._engine.receive_deferred(numbers)
         self._renew_automatically(messages)
-        received = {message.sequence_number: message for message in messages}
-        missing = [number for number in numbers if number not in received]
-        if missing:
-            self._put_back(messages)
-            raise _not_deferred(entity, missing)
-        self._note_received(messages)
-        return [received[number] for number in dict.fromkeys(numbers)]
+        return messages
 
     @guard
     def peek_messages(
@@ -522,19 +419,12 @@ class ServiceBusReceiver:
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        self._check_open()
+        self._engine.scope.check_open()
         warn_unsupported(unsupported)
         check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
-        entity = self._entity()
-        if self._session is not None:
-            lock = self._open_session(self._session, timeout)
-            self._peeker.keep_to(lock.session)
-        if not sequence_number:
-            return self._peeker.look_on(self._context.receiving.peek_parts, entity, max_message_count)
-        partition, offset = split_sequence_number(sequence_number)
-        return self._peeker.look_from(self._context.receiving.peek_parts, entity, partition, offset, max_message_count)
+        return self._engine.peek(max_message_count, sequence_number, timeout)
 
     @guard
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:
@@ -555,591 +445,34 @@ class ServiceBusReceiver:
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        self._check_open()
+        self._engine.scope.check_open()
         if self._session is not None:
             raise ValueError("a session's receiver purges nothing: use one of the queue, without session_id")
-        entity = self._context.catalog.entity(self._path)
-        topics, partitions = self._context.topics, range(entity.partitions)
-        if before_enqueue_time_utc is None:
-            upto = topics.ends(entity.topic, partitions)
-        else:
-            upto = topics.offsets_at(entity.topic, partitions, to_milliseconds(before_enqueue_time_utc))
-        self._note_use(entity)
-        self._put_off(entity, upto)
-        purged = 0
-        purges = [Purge(entity.ledgers[partition], offset) for partition, offset in upto.items()]
-        while purges:
-            self._context.ledger_client.execute(*purges)
-            purged += sum(purge.purged for purge in purges)
-            purges = [Purge(purge.ledger, purge.upto) for purge in purges if purge.more]
-        return purged
-
-    def _put_off(self, entity: Entity, upto: Mapping[int, int]) -> None:
-        """Keep scheduled messages from a purge, also those that were stored and that their ledger does not know yet."""
-        for partition, state in enumerate(self._context.ledger_client.states(entity.ledgers)):
-            if entity.description.schedules or (state is not None and state.schedules):
-                first = 0 if state is None else state.cursor
-                for start in range(first, upto.get(partition, 0), LOOKED_AT_ONCE):
-                    last = min(start + LOOKED_AT_ONCE, upto[partition]) - 1
-                    records = self._context.stores.archive.read(entity, partition, start, last)
-                    self._context.dispositions.put_off(entity, partition, records)
-
-    def _ask(
-        self, entity: Entity, batches: list[SettlementBatch], operation: Callable[[Ledger, SettlementBatch], S]
-    ) -> tuple[list[tuple[SettlementBatch, S]], list[ServiceBusReceivedMessage]]:
-        """Have an operation done for each batch, in one round trip; return these, and messages whose partition is gone."""
-        self._note_use(entity)
-        there, lost = still_there(batches, entity)
-        operations = [operation(entity.ledgers[one.delivery.partition], one) for one in there]
-        try:
-            self._context.ledger_client.execute(*operations)
-        except LedgersReplacedError as error:
-            self._context.catalog.check_moved_on(entity, error)
-            # The new ledgers know no locks of the old ones, and say so.
-            return self._ask(self._context.catalog.entity(self._path), batches, operation)
-        except ServiceBusError as error:
-            self._note_failure("settle", error)
-            raise
-        return list(zip(there, operations, strict=True)), lost
-
-    def _settle(
-        self, entity: Entity, verb: str, batches: list[SettlementBatch], changes: Mapping[str, str] | None = None
-    ) -> list[ServiceBusReceivedMessage]:
-        """Complete, abandon or release messages; return those whose locks were lost.
-
-        The ledger decides, in ``_ledger/lua/settle.lua``: ``operations`` has a function for each verb.
-        """
-        asked, lost = self._ask(
-            entity,
-            batches,
-            lambda ledger, one: Settlement(ledger, verb, one.delivery.lease, one.ranges, changes),
-        )
-        for one, settlement in asked:
-            if settlement.too_much is None:
-                lost += one.mark_settled(settlement.lost)
-        _check_changes(entity, asked)
-        return lost
-
-    def _dead_letter(
-        self,
-        entity: Entity,
-        batches: list[SettlementBatch],
-        reason: str | None,
-        description: str | None,
-        changes: Mapping[str, str],
-    ) -> list[ServiceBusReceivedMessage]:
-        """Dead-letter messages; return those whose locks were lost."""
-        kept = changes if self._context.descriptions.written_format > FIRST else {}
-        batches, lost = still_there(batches, entity)
-        for partition in sorted({one.delivery.partition for one in batches}):
-            there = [one for one in batches if one.delivery.partition == partition]
-            records: dict[str, list[Record]] = defaultdict(list)
-            for one in there:
-                records[one.delivery.lease] += [with_changes(message._record, changes) for message in one.messages]
-            refused = self._context.transfers.dead_letter(
-                entity, partition, records, reason=reason, description=description, changes=kept
-            )
-            for one in there:
-                lost += one.mark_settled(refused.get(one.delivery.lease, []))
-        return lost
-
-    def _renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
-        """Lock messages anew, in one round trip; return those whose locks were lost."""
-        entity = self._context.catalog.entity(self._path)
-        asked, lost = self._ask(
-            entity, batches, lambda ledger, one: Renewal(ledger, one.delivery.lease, one.ranges, entity.lock_ms)
-        )
-        for one, renewal in asked:
-            lost += one.mark_renewed(renewal.lost, renewal.expiry)
-        return lost
-
-    def _seconds_left(self, message: ServiceBusReceivedMessage) -> float:
-        """Return how long a message's lock still lasts, as far as this client knows the ledger's clock."""
-        if self._session is not None:
-            return self._session._seconds_left()
-        return self._context.catalog.seconds_left(self._path, message._delivery.partition, message._lock_until)
-
-    def _recall(self, entity: Entity, wanted: dict[int, list[int]]) -> list[ServiceBusReceivedMessage]:
-        """Lock deferred messages and read them; expired ones go where expired messages go."""
-        self._note_use(entity)
-        lock = None if self._session is None else self._open_session(self._session, None)
-        if lock is not None and wanted.keys() - {lock.partition}:
-            raise _not_deferred(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
-        recalls = [
-            Recall(
-                entity.ledgers[partition],
-                new_lease() if lock is None else lock.lease,
-                merge_offsets(offsets),
-                entity.lock_ms,
-                session=lock is not None,
-                rules=entity.rules_version,
-            )
-            for partition, offsets in wanted.items()
-        ]
-        reader = self._context.receiving.readers.reader_of(entity)
-        self._context.ledger_client.execute(*recalls)
-        if self._session is not None and any(recall.gone for recall in recalls):
-            raise self._session._lost()
-        releases = [recall.undo() for recall in recalls if recall.again]
-        if len(releases) < len(recalls):
-            if releases:
-                self._context.ledger_client.execute(*releases)
-            raise _not_deferred(
-                entity,
-                [
-                    number_of(recall.ledger.partition, offset)
-                    for recall in recalls
-                    for offset in offsets_of(recall.missing)
-                ],
-            )
-        grants: list[Grant] = []
-        try:
-            if any(recall.stale_rules for recall in recalls):
-                entity = self._context.catalog.entity_anew(entity)
-                reader.log.follow(entity)
-            for recall in recalls:
-                grants += self._read_recalled(entity, reader, recall)
-            if lock is not None:
-                self._check_session(entity, grants, lock.session)
-            messages = self._deliver(entity, grants, self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE)
-            on_left(partial(_put_back, reader, messages))
-            return messages
-        except BaseException:
-            for release in releases:
-                self._context.ledger_client.enqueue(release)
-            # Messages that are settled and were not handed out come with the next call that receives.
-            reader.log.undelivered.put_back([grant for grant in grants if not grant.delivery.lease])
-            raise
-
-    def _read_recalled(self, entity: Entity, reader: Reader, recall: Recall) -> list[Grant]:
-        grants: list[Grant] = []
-        for first, last, count in recall.again:
-            delivery = entity.delivery(
-                recall.ledger.partition,
-                recall.lease,
-                recall.expiry,
-                count,
-                deferred=True,
-                session=self._session is not None,
-            )
-            records = reader.log.read_again(delivery, [(first, last)])
-            grants.append(Grant(delivery, as_changed(self._context.connections, recall.ledger, records)))
-        return grants
-
-    @staticmethod
-    def _check_session(entity: Entity, grants: Sequence[Grant], session: str) -> None:
-        """Check that deferred messages are of the session, which is known only once they were read.
-
-        Raises:
-            MessageNotFoundError: Some are of another session.
-        """
-        others = [
-            number_of(grant.delivery.partition, record.offset() or 0)
-            for grant in grants
-            for record in grant.records
-            if session_of(record) != session
-        ]
-        if others:
-            raise _not_deferred(entity, others)
+        scope = self._engine.scope
+        return purge(scope.context, scope.path, before_enqueue_time_utc)
 
     def _receive(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
-        """Return up to ``count`` messages, prefetched ones first; messages that are claimed beyond them are prefetched."""
-        messages = self._take_stock(count)
-        missing = count - len(messages)
-        if missing:
-            prefetch = self._prefetch_count if self._mode is ServiceBusReceiveMode.PEEK_LOCK else 0
-            try:
-                claimed = self._claim(missing + prefetch, 0.0 if messages else wait)
-            except BaseException as error:
-                self._stock.extendleft(reversed(messages))
-                self._note_failure("receive", error)
-                raise
-            messages += claimed[:missing]
-            self._stock.extend(claimed[missing:])
-            if self._closed:
-                # Closed meanwhile: no call asks for these messages any more.
-                self._put_back(list(self._stock))
-                self._stock.clear()
-        if self._mode is ServiceBusReceiveMode.PEEK_LOCK:
-            on_left(partial(self._restock, messages))
+        messages = self._engine.receive(count, wait)
         self._renew_automatically(messages)
-        self._note_received(messages)
         return messages
 
-    def _note_use(self, entity: Entity) -> None:
-        """Keep an entity from being deleted because it is idle; a receive says by itself that the entity is used."""
-        self._context.connections.notifications.note_use(entity)
-
-    def _note_received(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        if instruments.observer is not None and messages:
-            instruments.observer.on_receive(self.entity_path, len(messages))
-
-    def _note_failure(self, operation: str, error: BaseException) -> None:
-        if instruments.observer is not None and isinstance(error, Exception):
-            instruments.observer.on_error(self.entity_path, operation, error)
-
-    def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
-        if self._closed:
-            self._put_back(messages)
-        else:
-            self._stock.extendleft(reversed(messages))
-
-    def _take_stock(self, count: int) -> list[ServiceBusReceivedMessage]:
-        """Return up to ``count`` prefetched messages; give back those whose locks are half over, no delivery counted."""
-        taken: list[ServiceBusReceivedMessage] = []
-        old: list[ServiceBusReceivedMessage] = []
-        while self._stock and len(taken) < count:
-            try:
-                message = self._stock.popleft()
-            except IndexError:
-                break  # Another thread was faster.
-            if self._session is None:
-                fresh = self._seconds_left(message) > self._half_lock
-            else:
-                # No message of a session overtakes one that goes back.
-                fresh = not old and self._seconds_left(message) > 0
-            (taken if fresh else old).append(message)
-        self._put_back(old)
-        return taken
-
-    def _put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that no caller has seen, for any receiver to claim; no delivery is counted."""
-        if not messages:
-            return
-        try:
-            entity = self._context.catalog.entity(self._path)
-            self._settle(entity, "release", by_delivery(messages))
-        except ServiceBusError as error:
-            LOGGER.warning("put_back entity=%s count=%d error=%s", self.entity_path, len(messages), error)
-
     def _renew_automatically(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        if self._renewer is not None and self._session is None and self._mode is ServiceBusReceiveMode.PEEK_LOCK:
+        if self._renewer is not None and self._renews_messages:
             for message in messages:
                 self._renewer.register(self, message)
 
-    def _claim(self, count: int, wait: float) -> list[ServiceBusReceivedMessage]:
-        """Claim up to ``count`` messages, waiting up to ``wait`` seconds until at least one is there."""
-        deadline = time.monotonic() + wait
-        held = self._session is not None and (not self._session._is_open or self._session._seconds_left() > 0)
-        while not self._is_unwanted():
-            entity = self._entity()
-            _check_receivable(entity)
-            left = deadline - time.monotonic()
-            try:
-                lock = None if self._session is None else self._open_session(self._session, wait)
-                left = deadline - time.monotonic()
-                messages = self._claim_from(entity, lock, count, max(0.0, left))
-            except SessionLockLostError:
-                # A wait for as long as the lock lasts, by a receiver that has nothing to settle, was in vain; it lost nothing.
-                settles = self._mode is ServiceBusReceiveMode.PEEK_LOCK
-                if settles or not held or time.monotonic() < deadline - ENDS_TOGETHER:
-                    raise
-                return []
-            except LedgersReplacedError as error:
-                self._context.catalog.check_moved_on(entity, error)
-                continue
-            except LogTruncatedError:
-                # The next round reads the log from the ledger's cursor, and so finds out where it was truncated.
-                if left <= 0:
-                    raise
-                continue
-            if messages or (left <= 0 and self._context.catalog.goes_by(entity)):
-                return messages
-        return []
-
-    def _claim_from(
-        self, entity: Entity, lock: SessionLock | None, count: int, wait: float
-    ) -> list[ServiceBusReceivedMessage]:
-        """Claim messages of an entity, or of the session that a lock holds, and prepare them for the application.
-
-        The wait may end before its time, and does if the entity is no longer as it was.
-        """
-        take = self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
-        reader: Reader
-
-        def is_over() -> bool:
-            return self._is_unwanted() or not self._context.catalog.goes_by(entity)
-
-        if lock is None:
-            reader = self._context.receiving.readers.messages_of(entity)
-            grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take, most_bytes=self._most_bytes)
-        else:
-            reader = self._context.receiving.readers.sessions_of(entity)
-            if self._most_bytes < math.inf:
-                count = min(count, UNREAD_AT_ONCE)
-            grants = reader.receive_next(lock, count, min(wait, reader.log.slice), is_over)
-        try:
-            messages = self._deliver(entity, grants, take)
-        except BaseException:
-            reader.log.undelivered.put_back(grants)
-            raise
-        if take and messages:
-            on_left(partial(_put_back, reader, messages))
-        return messages
-
-    def _entity(self) -> Entity:
-        """Return the entity.
-
-        Raises:
-            ServiceBusError: It is a topic, or has sessions and the receiver has none, or is gone, or cannot be looked up.
-        """
-        entity = self._context.catalog.entity(self._path)
-        if entity.is_topic:
-            raise InvalidOperationError(
-                ErrorText(
-                    f"{self._path} is a topic: receive from one of ",
-                    Term(
-                        "receive_from_subscription",
-                        "its subscriptions, with get_subscription_receiver",
-                        str(self._path),
-                    ),
-                )
-            )
-        if entity.has_sessions and self._session is None:
-            raise needs_session(entity, self._path)
-        return entity
-
-    def _open_session(self, session: ServiceBusSession, wait: float | None) -> SessionLock:
-        """Return the lock of the session; lock the session now if it was not locked yet.
-
-        Raises:
-            SessionLockLostError: The lock was lost.
-            ServiceBusError: See ``ServiceBusSession._open``.
-        """
-        opened = session._is_open
-        lock = session._open(wait, self._is_unwanted)
-        if lock.lost:
-            raise session._lost()
-        if not opened and self._renewer is not None:
-            self._renewer.register(self, session)
-        return lock
-
-    def _end(
-        self,
-        outcome: str,
-        done: str,
-        batches: Sequence[SettlementBatch],
-        lost: Sequence[ServiceBusReceivedMessage],
-    ) -> None:
-        """Report a settlement to the process's observer, and raise an error if locks were lost."""
-        if instruments.observer is not None:
-            count = sum(len(one.messages) for one in batches)
-            instruments.observer.on_settlement(self.entity_path, outcome, count - len(lost))
-        try:
-            self._raise_lost(done, lost)
-        except Exception as error:
-            self._note_failure("settle", error)
-            raise
-
-    def _raise_lost(self, done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Raise if locks were lost.
-
-        Raises:
-            MessageLockLostError: Locks of messages were lost.
-            SessionLockLostError: The session's lock was lost.
-        """
-        if lost and self._session is not None:
-            raise self._session._lost()
-        raise_lost(done, lost)
-
-    def _is_unwanted(self) -> bool:
-        return self._closed or caller_left()
-
-    def _deliver(self, entity: Entity, grants: Sequence[Grant], take: bool) -> list[ServiceBusReceivedMessage]:
-        """Return the granted messages, without those whose time to live is over and those that were delivered too often.
-
-        Messages whose lock was over when they came, as far as this client can tell, go back, and no delivery is counted.
-        """
-        self._half_lock = entity.lock_ms / 2000
-        delivered: list[Grant] = []
-        late: list[Grant] = []
-        for grant in grants:
-            if self._context.dispositions.outlives(entity, grant):
-                (late if self._is_late(entity, grant, late) else delivered).append(grant)
-        for grant in late:
-            # Before any other request to the ledger, so that it does not grant a later message of the session.
-            ledger, lease = entity.ledgers[grant.delivery.partition], grant.delivery.lease
-            self._context.ledger_client.enqueue(Settlement(ledger, "release", lease, runs_of(grant.records)))
-        if take:
-            self._settle_taken(entity, [grant for grant in delivered if grant.delivery.lease])
-        messages: list[ServiceBusReceivedMessage] = []
-        for grant in delivered:
-            messages += [ServiceBusReceivedMessage(record, grant.delivery) for record in grant.records]
-            if grant.records:
-                self._peeker.on_receive(entity, grant.delivery.partition, grant.records[-1].offset() or 0)
-        return messages
-
-    def _is_late(self, entity: Entity, grant: Grant, late: Sequence[Grant]) -> bool:
-        """Return whether a lock is over, as reading took long or Redis answered late; in a session, also if others' was."""
-        delivery = grant.delivery
-        if not delivery.lease:
-            return False
-        if delivery.session and self._session is not None:
-            return bool(late) or self._session._seconds_left() <= 0
-        return entity.ledgers[delivery.partition].seconds_until(delivery.expiry) <= 0
-
-    def _settle_taken(self, entity: Entity, grants: Sequence[Grant]) -> None:
-        """Settle messages that were leased to be read, and are received and deleted."""
-        settlements = [
-            Settlement(
-                entity.ledgers[grant.delivery.partition], "complete", grant.delivery.lease, runs_of(grant.records)
-            )
-            for grant in grants
-        ]
-        try:
-            # This call must learn which messages were settled, also if its task is cancelled.
-            run_uninterrupted(self._context.ledger_client.execute(*settlements))  # type: ignore[func-returns-value, unused-ignore]
-        finally:
-            for grant, settlement in zip(grants, settlements, strict=True):
-                if settlement.done and settlement.error is None:
-                    # A message whose lock expired while it was read may be another receiver's by now; the caller has the rest.
-                    lost = set(offsets_of(settlement.lost))
-                    grant.records = [record for record in grant.records if record.offset() not in lost]
-                    grant.delivery = replace(grant.delivery, lease="", expiry=0)
+    def _renew_session(self) -> None:
+        if self._renewer is not None and self._session is not None:
+            self._renewer.register(self, self._session)
 
     def _batches(
-        self,
-        messages: Sequence[ServiceBusReceivedMessage],
-        transaction: ServiceBusTransaction | None = None,
-        *,
-        renewing: bool = False,
+        self, messages: Sequence[ServiceBusReceivedMessage], transaction: ServiceBusTransaction | None
     ) -> list[SettlementBatch]:
         """Return the messages to settle, by delivery; all are checked before anything is done."""
-        self._check_open()
+        self._engine.scope.check_open()
         if transaction is not None:
-            transaction._check(self._context)
-        if self._session is not None and self._session._is_lost:
-            raise self._session._lost()
-        batches = by_delivery(messages)
-        for one in batches:
-            self._check_delivery(one.delivery)
-        check_unsettled(batches, enlisted=renewing)
-        return batches
-
-    def _pending(
-        self,
-        verb: str,
-        batches: Sequence[SettlementBatch],
-        reason: str | None = None,
-        description: str | None = None,
-        changes: Mapping[str, str] | None = None,
-    ) -> list[PendingSettlement]:
-        """Return settlements for a transaction."""
-        return [
-            PendingSettlement(self._path, verb, one, self._raise_lost, reason, description, changes or {})
-            for one in batches
-        ]
-
-    def _changes(
-        self,
-        properties: Mapping[Any, PropertyValue] | None,
-        batches: Sequence[SettlementBatch],
-        *,
-        any_format: bool = False,
-    ) -> dict[str, str]:
-        """Return application properties to change, by name, as ledgers keep them.
-
-        Args:
-            properties: The properties; None without any.
-            batches: The messages.
-            any_format: Whether a namespace of the first format has a place for them.
-
-        Raises:
-            MessageSizeExceededError: A message would be too large.
-            NamespaceFormatError: The namespace has no place for changes.
-            TypeError: A property has a type that messages cannot carry.
-            ValueError: A text holds half of a surrogate pair.
-        """
-        if properties is None:
-            return {}
-        if not isinstance(properties, Mapping):
-            raise TypeError(f"properties_to_modify is {type(properties).__name__}: give a mapping of names to values")
-        changes = write_changes(properties)
-        entity = self._context.catalog.entity(self._path)
-        if self._context.descriptions.written_format == FIRST:
-            check_first_format(properties, self._context.settings.namespace)
-            if changes and not any_format:
-                what = "a change of a message's application properties"
-                raise NamespaceFormatError(needs_latest(what, self._context.settings.namespace))
-        for message in (message for one in batches for message in one.messages):
-            size = size_of(with_changes(message._record, changes)) if changes else 0
-            if size > entity.max_message_bytes:
-                raise MessageSizeExceededError(
-                    f"message {message.sequence_number} would have {size} bytes with the changed properties: the namespace "
-                    f"takes {entity.max_message_bytes}; change fewer or shorter ones; nothing was done"
-                )
-        return changes
-
-    def _check_delivery(self, delivery: Delivery) -> None:
-        if self._mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE or not delivery.lease:
-            raise ValueError(
-                "the message is not locked, so it cannot be settled: it was received with RECEIVE_AND_DELETE or peeked"
-            )
-        if delivery.entity != self._path.key:
-            raise ValueError(
-                f"the message was received from {delivery.entity!r}: settle it with a receiver of that "
-                f"queue, not of {self.entity_path!r}"
-            )
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise ValueError(
-                "The handler has already been shutdown: this receiver was closed, get another from the client"
-            )
-
-
-def _check_changes(entity: Entity, asked: Sequence[tuple[SettlementBatch, Settlement]]) -> None:
-    """Check that ledgers kept changed properties.
-
-    Raises:
-        ServiceBusQuotaExceededError: One did not, and did nothing.
-    """
-    for _, settlement in asked:
-        if settlement.too_much is not None:
-            raise too_much_changed(entity, settlement.ledger.partition, settlement.too_much)
-
-
-def _check_receivable(entity: Entity) -> None:
-    """Look whether an entity gives messages to receivers.
-
-    Raises:
-        MessagingEntityNotFoundError: It is about to be deleted.
-        MessagingEntityDisabledError: It is disabled for receivers.
-        InvalidOperationError: It forwards its messages.
-    """
-    entity.check_in_use()
-    closed_by = entity.closing_status
-    if closed_by is not None:
-        raise MessagingEntityDisabledError(f"{closed_by} and gives no messages")
-    if entity.forwards_to is not None:
-        raise InvalidOperationError(
-            f"{entity.kind} {entity.path} forwards its messages to {entity.forwards_to}: receive them there"
-        )
-
-
-def _put_back(reader: Reader, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-    """Give back messages that no caller has seen: other receivers may get them; received and deleted ones come again."""
-    grants = [Grant(one.delivery, [message._record for message in one.messages]) for one in by_delivery(messages)]
-    reader.log.undelivered.put_back(grants)
-
-
-def _place_of(number: int, entity: Entity) -> tuple[int, int]:
-    """Return the partition and the offset of a sequence number."""
-    try:
-        partition, offset = split_sequence_number(number)
-    except ValueError as error:
-        raise MessageNotFoundError(str(error), error=error) from error
-    if partition >= entity.partitions:
-        raise _not_deferred(entity, [number])
-    return partition, offset
-
-
-def _not_deferred(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:
-    return MessageNotFoundError(
-        f"{entity.path}: no deferred messages with sequence numbers {list(numbers[:10])}: they were never deferred, are locked "
-        "by another receiver, or are settled; nothing was received"
-    )
+            transaction._check(self._engine.scope.context)
+        return self._engine.settler.check(messages)
 
 
 def _check_reason(name: str, text: str | None) -> None:

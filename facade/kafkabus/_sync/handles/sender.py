@@ -230,10 +230,10 @@ class ServiceBusSender:
                 unknown.append(number)
         # The copy that is dropped as a duplicate is not scheduled: to cancel it would leave the one that comes.
         self._context.duplicate_scan.scan_beyond(entity, offsets)
-        cancels = [Cancel(entity.ledgers[partition], several) for partition, several in offsets.items()]
+        cancels = [Cancel(entity.ledgers[partition], unwanted) for partition, unwanted in offsets.items()]
         self._context.ledger_client.execute(*cancels)
-        for one in cancels:
-            unknown += [sequence_number(one.ledger.partition, offset) for offset in one.missing]
+        for cancel in cancels:
+            unknown += [sequence_number(cancel.ledger.partition, offset) for offset in cancel.missing]
         if unknown:
             raise MessageNotFoundError(
                 f"{entity.path}: no scheduled messages with sequence numbers {sorted(unknown)[:10]}: they were never "
@@ -289,7 +289,7 @@ class ServiceBusSender:
         """Store messages, and tell ledgers and upkeep of them; return their places if one is scheduled."""
         if self._addressed_to is not None:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
-            outgoing = [one._replace(headers=[*one.headers, address]) for one in outgoing]
+            outgoing = [message._replace(headers=[*message.headers, address]) for message in outgoing]
         entity, deadline = self._checked(outgoing, seconds), time.monotonic() + seconds
         outgoing = self._in_written_format(outgoing)
         unsent = _Unsent(entity, len(outgoing), seconds, self._context.settings.bootstrap_servers)
@@ -527,7 +527,7 @@ def _split(number: int) -> tuple[int, int]:
 
 
 def _check_size(outgoing: Sequence[Outgoing], limit: int) -> None:
-    size = sum(one.size for one in outgoing)
+    size = sum(message.size for message in outgoing)
     if size > limit:
         kind = "a message" if len(outgoing) == 1 else f"{len(outgoing)} messages"
         raise MessageSizeExceededError(
@@ -597,7 +597,7 @@ class _Places:
         offsets: dict[int, list[int]] = defaultdict(list)
         for partition, offset in reports.stored:
             offsets[partition].append(offset)
-        orders = {partition: iter(sorted(several)) for partition, several in offsets.items()}
+        orders = {partition: iter(sorted(places)) for partition, places in offsets.items()}
         for record in records if self.wanted else ():
             offset = next(orders[record.partition])
             if offset != UNKNOWN_OFFSET:
@@ -660,10 +660,10 @@ class _Unsent:
         }
         for records, reports, unavailable in self._parts:
             missing += reports.left + len(reports.failures)
-            failed += [one.message_id for one in _failed(records, [f for f in reports.failures if not f.unknown])]
-            unknown += [one.message_id for one in _failed(records, [f for f in reports.failures if f.unknown])]
+            failed += [record.message_id for record in _failed(records, [f for f in reports.failures if not f.unknown])]
+            unknown += [record.message_id for record in _failed(records, [f for f in reports.failures if f.unknown])]
             if not reports.is_done:
-                unknown += [one.message_id for one in records if one.message_id not in failed]
+                unknown += [record.message_id for record in records if record.message_id not in failed]
             hit = unavailable & {record.partition for record in records}
             if hit:
                 causes.append(_unavailable(self._entity, hit, records))
@@ -680,7 +680,7 @@ class _Unsent:
 
     def _error(self, what: str, failures: Sequence[Failure], causes: Sequence[str]) -> ServiceBusError:
         """Return the error for messages that are not known to be stored."""
-        refusal = next((one.error for one in failures if one.error.code() in NO_RIGHTS), None)
+        refusal = next((failure.error for failure in failures if failure.error.code() in NO_RIGHTS), None)
         if refusal is not None:
             refused = no_rights(self._servers, f"write to topic {self._entity.topic!r}", refusal)
             return ServiceBusAuthorizationError(f"{what}: {refused.message}", error=refused.inner_exception)
@@ -728,6 +728,16 @@ class _Send:
         return refused
 
 
+def check_outgoing(sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> Entity:
+    """Check messages that are encoded already; return the sender's entity. See ``ServiceBusSender.schedule_messages``."""
+    return sender._checked(outgoing)
+
+
+def schedule_outgoing(sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
+    """Schedule messages that are encoded already; return their sequence numbers."""
+    return sender._schedule(outgoing)
+
+
 def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> list[OutgoingRecord]:
     """Return the records that failures name; if records are alike, all of them."""
     contents = {failure.content for failure in failures}
@@ -735,7 +745,7 @@ def _failed(records: Sequence[OutgoingRecord], failures: Sequence[Failure]) -> l
 
 
 def _unavailable(entity: Entity, partitions: frozenset[int], records: Sequence[OutgoingRecord]) -> str:
-    keys = sorted({str(one.key) for one in records if one.partition in partitions and one.key is not None})
+    keys = sorted({str(record.key) for record in records if record.partition in partitions and record.key is not None})
     which = ", ".join(map(str, sorted(partitions)))
     return (
         f"partition {which} of {entity.path}"

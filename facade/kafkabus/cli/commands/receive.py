@@ -158,8 +158,10 @@ def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
     Raises:
         typer.Exit: No session was available in time.
     """
+    from kafkabus._sync.engine.held_session import held_session_of
+
     try:
-        session._open(None, stop.is_requested)
+        held_session_of(session).open(None, stop.is_requested)
     except OperationTimeoutError as error:
         stop.end()
         say(str(error))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from kafkabus._async.receiving.peek import MessagePeeker
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, AmqpError
@@ -18,7 +18,7 @@ from kafkabus.gateway.amqp.performatives import SETTLED, Accepted, Composite, Re
 from kafkabus.gateway.server.messages import encode_message
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.sources import AskedSource
-from kafkabus.gateway.server.transactions import within
+from kafkabus.gateway.server.transactions import in_transaction
 from kafkabus_mapping.names import EntityPath
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class BrowserNode(BaseNode):
                 NOT_ALLOWED, f"{self._path}: copies that a browser gets are not settled, also in no transaction"
             )
             self.peer.transactions.fail(state, error)
-            outcome = within(state, Rejected(error_of(error)))
+            outcome = in_transaction(state, Rejected(error_of(error)))
         if settled:
             self.link.forget(deliveries)
         elif state is not None:
@@ -113,7 +113,7 @@ class BrowserNode(BaseNode):
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> int:
         """Send messages as long as the client takes them; return how many. The others are looked at again."""
         link, peer, sent, pace = self.link, self.peer, 0, Pace()
-        carried = sum(size_of(message._record) for message in messages)
+        carried = sum(size_of(receipt_of(message).record) for message in messages)
         peer.load.carry(carried)
         try:
             while sent < len(messages) and link.is_attached and self._is_ready and peer.socket.can_write.is_set():

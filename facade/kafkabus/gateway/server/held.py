@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkabus._async.stores.changed_properties import as_changed
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of, replace_record
 from kafkabus._core.record import Record, place_of
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.server.conditions import MESSAGE_LOCK_LOST
@@ -43,7 +43,7 @@ class HeldRecord:
         """Keep the content."""
         self._content = content
 
-    def _known(self) -> Record:
+    def _require_content(self) -> Record:
         if self._content is None:
             raise RuntimeError(f"the content of {self._place} was not read: a copy of it would be empty")
         return self._content
@@ -62,15 +62,15 @@ class HeldRecord:
 
     def key(self) -> str | bytes | None:
         """Return the partition key, or None."""
-        return self._known().key()
+        return self._require_content().key()
 
     def value(self) -> str | bytes | None:
         """Return the body, or None."""
-        return self._known().value()
+        return self._require_content().value()
 
     def headers(self) -> list[tuple[str, bytes | None]] | None:
         """Return names and values in order, or None."""
-        return self._known().headers()
+        return self._require_content().headers()
 
     def timestamp(self) -> tuple[int, int]:
         """Return the kind of the timestamp, and milliseconds since 1970 UTC."""
@@ -83,12 +83,12 @@ class HeldRecord:
 
 def discard_body(message: ServiceBusReceivedMessage) -> ServiceBusReceivedMessage:
     """Forget the content of a message that was sent to its client; return the message."""
-    message._record = HeldRecord(*place_of(message._record), message._record.timestamp())
-    message._own_envelope = None
+    record = receipt_of(message).record
+    replace_record(message, HeldRecord(*place_of(record), record.timestamp()))
     return message
 
 
-def named_by(entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
+def message_of(entity: Entity, token: LockToken) -> ServiceBusReceivedMessage:
     """Return the message that a lock token names; the ledger knows whether it is locked.
 
     Raises:
@@ -118,10 +118,11 @@ async def read_contents(
         ServiceBusError: Kafka or Redis cannot be reached.
     """
     for message in messages:
-        record = message._record
+        receipt = receipt_of(message)
+        record = receipt.record
         if not isinstance(record, HeldRecord) or record.is_read:
             continue
-        partition, offset = message._delivery.partition, message._offset
+        partition, offset = receipt.delivery.partition, receipt.offset
         found: list[Record] = []
         if partition < entity.partitions:
             found = await context.stores.archive.read(entity, partition, offset, offset)

@@ -10,6 +10,9 @@ from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from kafkabus._async.engine.held_session import held_session_of
+from kafkabus._async.engine.receiver_engine import engine_of
+from kafkabus._async.handles.sender import check_outgoing, schedule_outgoing
 from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
@@ -24,7 +27,7 @@ from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import rights
 from kafkabus.gateway.server.errors import to_amqp_error
-from kafkabus.gateway.server.held import named_by
+from kafkabus.gateway.server.held import message_of
 from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
@@ -217,7 +220,7 @@ class ManagementNode(RequestNode):
             raise AmqpError(service_bus.ARGUMENT_ERROR, "session-id is missing")
         return node.session
 
-    async def _held(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
+    async def _named_messages(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
         """Return the messages that a request names by their lock tokens."""
         tokens = _numbers(body, "lock-tokens", UUID)
         entity, pace = await self.peer.namespace.entity(self._path), Pace()
@@ -225,7 +228,7 @@ class ManagementNode(RequestNode):
         held: dict[UUID, ServiceBusReceivedMessage] = {}
         for token in tokens:
             if token not in held:
-                held[token] = named_by(entity, LockToken.from_uuid(token))
+                held[token] = message_of(entity, LockToken.from_uuid(token))
                 await pace.keep()
         return [held[token] for token in tokens]
 
@@ -236,15 +239,15 @@ class ManagementNode(RequestNode):
                 c.NOT_ALLOWED,
                 f"{self._path} has sessions, whose locks are those of their messages: renew the session's lock",
             )
-        messages, receiver = await self._held(body), self._receiver()
+        messages, settler = await self._named_messages(body), engine_of(self._receiver()).settler
         renewed, lost = list(dict.fromkeys(messages)), list[ServiceBusReceivedMessage]()
         for at in range(0, len(renewed), RENEWED_AT_ONCE):
-            lost += await receiver._renew(receiver._batches(renewed[at : at + RENEWED_AT_ONCE], renewing=True))
+            lost += await settler.renew(settler.check(renewed[at : at + RENEWED_AT_ONCE], renewing=True))
         raise_lost("renewed", lost)
         return 200, {"expirations": Array([message.locked_until_utc for message in messages])}
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        settlement, messages = disposition_of(body), list(dict.fromkeys(await self._held(body)))
+        settlement, messages = disposition_of(body), list(dict.fromkeys(await self._named_messages(body)))
         namespace, part = self.peer.namespace, request.part
         if part is not None:
             part.count(0, len(messages))
@@ -294,17 +297,17 @@ class ManagementNode(RequestNode):
             )
         receiver = self._receiver(node)
         lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
-        messages, payloads = await self._deferred(receiver, numbers, lock)
+        messages, payloads = await self._receive_deferred(receiver, numbers, lock)
         if takes:
-            return 200, {"messages": await self._taken(request, receiver, entity, messages, payloads)}
+            return 200, {"messages": await self._delete_deferred(request, receiver, entity, messages, payloads)}
         return 200, {
             "messages": [
-                {"lock-token": one.lock_token or UUID(int=0), "message": payload}
-                for one, payload in zip(messages, payloads, strict=True)
+                {"lock-token": message.lock_token or UUID(int=0), "message": payload}
+                for message, payload in zip(messages, payloads, strict=True)
             ]
         }
 
-    async def _deferred(
+    async def _receive_deferred(
         self, receiver: ServiceBusReceiver, numbers: Sequence[int], lock: ShownLock
     ) -> tuple[list[ServiceBusReceivedMessage], list[bytes]]:
         """Return the deferred messages of some numbers, and their bytes; if one of them cannot be had, none is.
@@ -326,11 +329,11 @@ class ManagementNode(RequestNode):
                         f"the messages have more than {MOST_RECEIVED_BYTES:,} bytes together: ask for fewer at once",
                     )
         except BaseException:
-            await receiver._put_back(messages)
+            await engine_of(receiver).put_back(messages)
             raise
         return messages, payloads
 
-    async def _taken(
+    async def _delete_deferred(
         self,
         request: Request,
         receiver: ServiceBusReceiver,
@@ -345,7 +348,7 @@ class ManagementNode(RequestNode):
         """
         with nullcontext(False) if request.reply is None else request.reply.promising() as is_taken:
             if not is_taken:
-                await receiver._put_back(messages)
+                await engine_of(receiver).put_back(messages)
                 raise AmqpError(
                     c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
                 )
@@ -399,11 +402,11 @@ class ManagementNode(RequestNode):
             )
         if not entity.has_sessions:
             return None
-        session = self._session(request, body)
-        if session._lock is None:
+        session = held_session_of(self._session(request, body))
+        if session.lock is None:
             # Without a lock, the messages of all sessions would be deleted.
             raise AmqpError(service_bus.SESSION_LOCK_LOST, f"{session} is not locked")
-        return session._lock
+        return session.lock
 
     # Scheduled messages.
 
@@ -425,11 +428,11 @@ class ManagementNode(RequestNode):
                 raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
             outgoing += decode_transfer(payload, 0, self.peer.namespace.context.descriptions.written_format)
             await pace.keep()
-        if any(one.envelope.scheduled_enqueue_time_utc is None for one in outgoing):
+        if any(message.envelope.scheduled_enqueue_time_utc is None for message in outgoing):
             raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
         sender = await self._sender()
         if len(outgoing) <= SCHEDULED_AT_ONCE:
-            return 200, {"sequence-numbers": Array(await sender._schedule(outgoing))}
+            return 200, {"sequence-numbers": Array(await schedule_outgoing(sender, outgoing))}
         async with self.peer.requests.scheduling:
             return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
 
@@ -442,12 +445,12 @@ class ManagementNode(RequestNode):
         """
         numbers: list[int] = []
         # Before some are stored.
-        entity = await sender._checked(outgoing)
+        entity = await check_outgoing(sender, outgoing)
         try:
             for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
                 if self.peer.socket.is_lost:
                     raise AmqpError(c.CONNECTION_FORCED, "the connection is lost, and more requests may wait")
-                numbers += await sender._schedule(outgoing[at : at + SCHEDULED_AT_ONCE])
+                numbers += await schedule_outgoing(sender, outgoing[at : at + SCHEDULED_AT_ONCE])
         except Exception as error:
             if not numbers:
                 raise
@@ -576,6 +579,10 @@ def _text(body: Mapping[str, Any], name: str) -> str:
 
 def _numbers(body: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
     value = body.get(name)
-    if not isinstance(value, Sequence) or len(value) > MOST_NUMBERS or not all(isinstance(one, kind) for one in value):
+    if (
+        not isinstance(value, Sequence)
+        or len(value) > MOST_NUMBERS
+        or not all(isinstance(item, kind) for item in value)
+    ):
         raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is an array of up to {MOST_NUMBERS}")
-    return [int(one) if kind is int else one for one in value]
+    return [int(item) if kind is int else item for item in value]

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import milliseconds_of, plain_value
-from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, envelope_of, receipt_of
 from kafkabus._core.raw_message import (
     CARRIED_HEADER,
     CARRIED_PROPERTIES,
@@ -121,19 +121,19 @@ def decode_transfer(payload: bytes, message_format: int, written_format: int) ->
     """
     try:
         if message_format != BATCH_FORMAT:
-            yield _sized(payload, written_format)
+            yield _decode_sized(payload, written_format)
             return
         pieces = decode_sections(payload, MOST_VALUES).data
         if not 0 < len(pieces) <= DEEPEST_BATCH:
             raise AmqpError(ARGUMENT_ERROR, f"a batch of {len(pieces)} messages: it has 1 to {DEEPEST_BATCH}")
         for piece in pieces:
-            yield _sized(piece, written_format)
+            yield _decode_sized(piece, written_format)
     except (TypeError, ValueError, OverflowError) as error:
         what = "the transfer holds no AMQP message: " if isinstance(error, AmqpDecodeError) else ""
         raise AmqpError(ARGUMENT_ERROR, f"{what}{error}") from error
 
 
-def _sized(message: bytes, written_format: int) -> Outgoing:
+def _decode_sized(message: bytes, written_format: int) -> Outgoing:
     """Return a message as it is stored; it counts with its size in AMQP, by which clients fill their batches."""
     return decode_message(decode_sections(message, MOST_VALUES), written_format)._replace(size=len(message))
 
@@ -199,13 +199,13 @@ def _header_text(fields: tuple[tuple[str, type[Any], Any], ...]) -> str:
 
 def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Note properties in an envelope; return those that it has no field for, or whose types its fields do not tell."""
-    others: dict[str, Any] = {}
+    carried: dict[str, Any] = {}
     for name in IDENTIFIERS:
         value = properties.get(name)
         if value is not None and value != "":
             setattr(envelope, name, text_of(name, value))
             if not isinstance(value, str):
-                others[name] = value
+                carried[name] = value
     if envelope.message_id is None:
         envelope.message_id = uuid.uuid4().hex
     for name, field in TEXTS.items():
@@ -215,8 +215,8 @@ def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[
     if envelope.content_type is not None and not envelope.content_type.isascii():
         field_value("content_type", envelope.content_type)
     if not _CARRIED.isdisjoint(properties):
-        others.update(_fields(properties, CARRIED_PROPERTIES))
-    return others
+        carried.update(_fields(properties, CARRIED_PROPERTIES))
+    return carried
 
 
 def _read_annotations(envelope: Envelope, annotations: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -236,11 +236,11 @@ def _others(part: str, annotations: Mapping[Any, Any]) -> dict[Any, Any]:
         TypeError: A key is neither a symbol nor a number.
         ValueError: A key is not ASCII.
     """
-    others = {key: value for key, value in annotations.items() if key not in _OWN}
-    for key in others:
+    foreign = {key: value for key, value in annotations.items() if key not in _OWN}
+    for key in foreign:
         if type(key) is not Symbol:
             annotation_key(part, key)
-    return others
+    return foreign
 
 
 def _check_identifiers(envelope: Envelope) -> None:
@@ -352,16 +352,16 @@ def encode_message(
         for_java: Whether the receiver is Azure's SDK for Java, which shows a message without a time to live as one that expires
             when it is enqueued: it gets the largest time to live that a header can tell, 49 days.
     """
-    envelope = message._envelope
+    envelope = envelope_of(message)
     carried = decode_carried(envelope) if envelope.amqp is not None else {}
     endless = _LARGEST_TTL if for_java else None
     try:
-        return _encoded(message, lock, endless, envelope, carried)
+        return _encode(message, lock, endless, envelope, carried)
     except Exception:  # noqa: BLE001 - whatever is wrong with the record, its receiver gets it
-        return _encoded(message, lock, endless, *_nearest(envelope, carried))
+        return _encode(message, lock, endless, *_nearest(envelope, carried))
 
 
-def _encoded(
+def _encode(
     message: ServiceBusReceivedMessage,
     lock: ShownLock,
     endless: int | None,
@@ -369,7 +369,7 @@ def _encoded(
     carried: Mapping[str, Any],
 ) -> bytes:
     token = None if lock is ShownLock.NONE else message.lock_token
-    lives = message._delivery.time_to_live
+    lives = receipt_of(message).delivery.time_to_live
     if envelope.time_to_live is not None:
         lives = min(lives, envelope.time_to_live)
     ttl = endless if lives >= FOREVER else min(lives // _MILLISECOND, _LARGEST_TTL)
@@ -465,9 +465,10 @@ def _encoded_header(values: dict[str, Any], ttl: int | None, delivery_count: int
 def _annotations(
     message: ServiceBusReceivedMessage, envelope: Envelope, carried: Mapping[str, Any], lock: ShownLock
 ) -> bytes:
-    delivery, number = message._delivery, message.sequence_number
+    receipt, number = receipt_of(message), message.sequence_number
+    delivery = receipt.delivery
     shown: dict[Any, Any] = {
-        _ENQUEUED_TIME: Milliseconds(message._record.timestamp()[1]),
+        _ENQUEUED_TIME: Milliseconds(receipt.record.timestamp()[1]),
         _SEQUENCE_NUMBER: number,
         _ENQUEUE_SEQUENCE_NUMBER: number
         if envelope.enqueued_sequence_number is None
@@ -476,16 +477,16 @@ def _annotations(
     }
     if delivery.lease and (lock is ShownLock.OF_REQUEST or (lock is ShownLock.OF_LINK and not delivery.session)):
         # Java's client needs it of a message of a session that it asked for by its number.
-        shown[_LOCKED_UNTIL] = Milliseconds(message._lock_until)
+        shown[_LOCKED_UNTIL] = Milliseconds(receipt.lock_until)
     if envelope.partition_key is not None:
         shown[_PARTITION_KEY] = envelope.partition_key
     if envelope.scheduled_enqueue_time_utc is not None:
         shown[_SCHEDULED] = envelope.scheduled_enqueue_time_utc
     if envelope.dead_letter_source is not None:
         shown[_DEADLETTER_SOURCE] = envelope.dead_letter_source
-    others = _part(carried, "annotations")
-    if others:
-        shown.update(_shown_annotations("message_annotations", others))
+    foreign = _part(carried, "annotations")
+    if foreign:
+        shown.update(_shown_annotations("message_annotations", foreign))
     return _section(MESSAGE_ANNOTATIONS, shown)
 
 
@@ -531,7 +532,7 @@ def _properties(
     # With a time to live of its own, its sender may have told when it expires.
     is_told = lives == envelope.time_to_live and "absolute_expiry_time" in values
     if lives < FOREVER and not is_told:
-        _show_expiry(values, lives // _MILLISECOND, message._record.timestamp()[1])
+        _show_expiry(values, lives // _MILLISECOND, receipt_of(message).record.timestamp()[1])
     return _section(PROPERTIES, [values.get(name) for name in PROPERTIES_FIELDS])
 
 
@@ -579,7 +580,7 @@ def _stands_for(original: Any, value: Any) -> bool:
 
 
 def _encoded_body(message: ServiceBusReceivedMessage, envelope: Envelope) -> bytes:
-    body = message._body
+    body = receipt_of(message).body
     if body is None:
         return _NO_BODY
     if envelope.body_type is not None:

@@ -13,6 +13,8 @@ from itertools import accumulate, compress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from kafkabus._async.compat import run_uninterrupted
+from kafkabus._async.engine.held_session import HeldSession, held_session_of
+from kafkabus._async.engine.receiver_engine import engine_of
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import (
     MessageLockLostError,
@@ -20,7 +22,7 @@ from kafkabus._core.exceptions import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus._core.record import size_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
@@ -55,7 +57,7 @@ from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
-from kafkabus.gateway.server.transactions import Enlistment, within
+from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
 from kafkabus_mapping.amqp.types import Symbol
 from kafkabus_mapping.names import EntityPath
@@ -211,7 +213,7 @@ class ReceiverNode(BaseNode):
         )
         if session is not None:
             self.peer.commons.session_holders[self._place, session.session_id or ""] = self.link, self._given_up_now
-            self._watch = self.peer.tasks.start(self._watch_session(session))
+            self._watch = self.peer.tasks.start(self._watch_session(held_session_of(session)))
         self._pump = self.peer.tasks.start(self._run())
 
     async def _open_receiver(self, session_id: str | None, wait: float) -> None:
@@ -224,7 +226,7 @@ class ReceiverNode(BaseNode):
         try:
             await self._enter(session_id, wait)
         except SessionCannotBeLockedError:
-            if not await self._given_up(session_id):
+            if not await self._wait_for_release(session_id):
                 # Another gateway may have answered a detach just now.
                 await asyncio.sleep(ASKED_AGAIN_AFTER)
             await self._enter(session_id, wait)
@@ -237,7 +239,7 @@ class ReceiverNode(BaseNode):
         )
         await receiver.__aenter__()
 
-    async def _given_up(self, session_id: str | None) -> bool:
+    async def _wait_for_release(self, session_id: str | None) -> bool:
         """Wait until a link that has ended has given a session up; return whether one did.
 
         Its client was answered before, and may ask for the session again at once.
@@ -291,14 +293,14 @@ class ReceiverNode(BaseNode):
                 for session_id in kept.sessions(self._place):
                     kept.tell_of_session(self._place, session_id)
 
-    async def _watch_session(self, session: ServiceBusSession) -> None:
+    async def _watch_session(self, session: HeldSession) -> None:
         """Detach the link when the session's lock has ended."""
-        while (left := session._seconds_left()) > 0:  # noqa: ASYNC110 - the lock may be renewed meanwhile
+        while (left := session.seconds_left) > 0:  # noqa: ASYNC110 - the lock may be renewed meanwhile
             await asyncio.sleep(left + LOCK_SLACK)
         if self._takes:
             await asyncio.sleep(TAKING_SLACK)
         if self.link.is_attached:
-            self.peer.links.detach(self.link, to_amqp_error(session._lost(), self.path))
+            self.peer.links.detach(self.link, to_amqp_error(session.lost_error(), self.path))
 
     async def _checked_entity(self, in_session: bool) -> Entity:
         """Return the entity; check that the client asks for a session where there are sessions, and only there.
@@ -380,8 +382,8 @@ class ReceiverNode(BaseNode):
         share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.load.claiming, CLAIMING_AT_ONCE))
         count = max(1, min(link.credit, MOST_AT_ONCE, int(share / self._mean_bytes)))
         # Messages may be much larger than those before.
-        receiver._most_bytes = most_bytes = int(share * UNEVEN)
-        self._claim = claim = asyncio.ensure_future(receiver.receive_messages(count, max_wait_time=WAIT))
+        most_bytes = int(share * UNEVEN)
+        self._claim = claim = asyncio.ensure_future(engine_of(receiver).receive(count, WAIT, most_bytes=most_bytes))
         self._claimed_at = asyncio.get_running_loop().time()
         if link.drain:
             self._hurry(claim)
@@ -397,16 +399,16 @@ class ReceiverNode(BaseNode):
         finally:
             self._claim = None
             peer.load.claiming -= 1
-        return [] if claim.cancelled() else await self._kept_of(claim.result(), most_bytes)
+        return [] if claim.cancelled() else await self._keep_first(claim.result(), most_bytes)
 
-    async def _kept_of(
+    async def _keep_first(
         self, messages: list[ServiceBusReceivedMessage], most_bytes: int
     ) -> list[ServiceBusReceivedMessage]:
         """Return the first messages, of so many bytes together or only one; give back the others, which were claimed unread."""
-        if sum(len(message._body or b"") for message in messages) < most_bytes // UNEVEN:
+        if sum(len(receipt_of(message).body or b"") for message in messages) < most_bytes // UNEVEN:
             # The usual case. Sizes of messages that were read before are exact already, and of others there are few.
             return messages
-        for count, size in enumerate(accumulate(size_of(message._record) for message in messages)):
+        for count, size in enumerate(accumulate(size_of(receipt_of(message).record) for message in messages)):
             if count and size > most_bytes:
                 self._note_size(size, count + 1)
                 try:
@@ -420,14 +422,14 @@ class ReceiverNode(BaseNode):
     async def _send(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Send messages as long as the client takes them; give the others back."""
         link, peer, sent, size = self.link, self.peer, 0, 0
-        pace, carried = Pace(), deque(size_of(message._record) for message in messages)
+        pace, carried = Pace(), deque(size_of(receipt_of(message).record) for message in messages)
         peer.load.carry(sum(carried))
         try:
             while sent < len(messages) and link.is_attached and link.credit > 0 and self._has_room:
                 if not peer.socket.can_write.is_set():
                     if peer.load.carries_too_much or not await peer.socket.is_writable_within(CARRIED_FOR):
                         break
-                    if self.receiver._seconds_left(messages[sent]) <= 0:
+                    if engine_of(self.receiver).seconds_left(messages[sent]) <= 0:
                         # The client was slow, and others may have the rest by now.
                         break
                     continue
@@ -459,7 +461,7 @@ class ReceiverNode(BaseNode):
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Give back messages that the client does not take, also if the link ends meanwhile."""
         if self._receiver is not None:
-            await run_uninterrupted(self._receiver._put_back(messages))
+            await run_uninterrupted(engine_of(self._receiver).put_back(messages))
 
     # Receive and delete.
 
@@ -516,7 +518,7 @@ class ReceiverNode(BaseNode):
                 self._needed, self._needed_frames = len(payload), needed
                 break
             unit.append(_Taken(left.popleft(), payload))
-        self._note_size(sum(len(one.payload) for one in unit), len(unit))
+        self._note_size(sum(len(taken.payload) for taken in unit), len(unit))
         return unit
 
     def _frames_for(self, payload: bytes) -> int:
@@ -528,7 +530,7 @@ class ReceiverNode(BaseNode):
 
         The end of the link that the client asks for meanwhile waits until they were sent.
         """
-        with self.peer.holding_ends(), self._reserving([one.payload for one in unit]):
+        with self.peer.holding_ends(), self._reserve([taken.payload for taken in unit]):
             payloads: list[bytes] = []
             try:
                 # Also a link that ends meanwhile must learn which messages were completed.
@@ -542,7 +544,7 @@ class ReceiverNode(BaseNode):
                     self.peer.commons.undelivered.put(Deleted(self._place, self._session_id, payloads))
 
     @contextmanager
-    def _reserving(self, payloads: Sequence[bytes]) -> Generator[None]:
+    def _reserve(self, payloads: Sequence[bytes]) -> Generator[None]:
         """Keep room for messages in the client's window and in the socket, until they have used it."""
         peer, window = self.peer, self.link.session.window
         frames, size = sum(map(self._frames_for, payloads)), sum(map(len, payloads))
@@ -562,8 +564,8 @@ class ReceiverNode(BaseNode):
         Raises:
             ServiceBusError: It is unknown which were completed.
         """
-        are_deleted, error = await delete(self.receiver, [one.message for one in unit])
-        payloads += compress((one.payload for one in unit), are_deleted)
+        are_deleted, error = await delete(self.receiver, [taken.message for taken in unit])
+        payloads += compress((taken.payload for taken in unit), are_deleted)
         if error is not None:
             raise error
 
@@ -584,7 +586,7 @@ class ReceiverNode(BaseNode):
                 while self._settling and len(groups) < SETTLED_AT_ONCE:
                     group = self._settling.popleft()
                     # Two transactions, or two outcomes, in turn are two groups.
-                    if not any(one.joined(group) for one in groups[-JOINED_TO:]):
+                    if not any(earlier.join(group) for earlier in groups[-JOINED_TO:]):
                         groups.append(group)
                 await asyncio.gather(*(self._settle_group(group) for group in groups))
                 self._wanted.set()
@@ -593,7 +595,7 @@ class ReceiverNode(BaseNode):
             self._settler = None
 
     async def _settle_group(self, group: _Group) -> None:
-        messages = [one.content for one in group.deliveries]
+        messages = [delivery.content for delivery in group.deliveries]
         error: AmqpError | None = None
         try:
             if messages:
@@ -610,21 +612,21 @@ class ReceiverNode(BaseNode):
 
     async def _abandon(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Make messages available again that the client settled in a transaction that was rolled back."""
-        namespace, held = self.peer.namespace, [one for one in messages if not one._settled]
+        namespace, held = self.peer.namespace, [message for message in messages if not receipt_of(message).is_settled]
         if self.session is not None and not self.link.is_attached:
             # The messages of a session went back with its lock.
             return
         for at in range(0, len(held), ABANDONED_AT_ONCE):
             # A copy has nothing of the changes that the transaction would have made.
-            some = [discard_body(one) for one in held[at : at + ABANDONED_AT_ONCE]]
+            abandoned = [discard_body(message) for message in held[at : at + ABANDONED_AT_ONCE]]
             try:
                 entity = await namespace.entity(self.path)
                 async with (
                     namespace.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
                 ):
-                    await Settlement(Verb.ABANDON).apply(namespace.context, entity, receiver, some, None)
+                    await Settlement(Verb.ABANDON).apply(namespace.context, entity, receiver, abandoned, None)
             except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
-                LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(some), error)
+                LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(abandoned), error)
 
     def _answer(self, group: _Group, error: AmqpError | None) -> None:
         link = self.link
@@ -637,10 +639,10 @@ class ReceiverNode(BaseNode):
         if error is None:
             link.settle(group.deliveries, echo)
             return
-        refused = within(group.state, Rejected(error_of(error)))
+        refused = in_transaction(group.state, Rejected(error_of(error)))
         if error.condition in {MESSAGE_LOCK_LOST, SESSION_LOCK_LOST}:
             # Of several, some may have been settled.
-            link.settle([one for one in group.deliveries if one.content._settled], echo)
+            link.settle([done for done in group.deliveries if receipt_of(done.content).is_settled], echo)
         link.settle(group.deliveries, refused)
 
     @staticmethod
@@ -716,7 +718,7 @@ class _Group:
         self.deliveries = deliveries
         self.parts = [] if part is None else [part]
 
-    def joined(self, other: _Group) -> bool:
+    def join(self, other: _Group) -> bool:
         """Add the deliveries of another group if they are settled alike; return whether they are."""
         if self.settled != other.settled or type(other.state) is not type(self.state) or other.state != self.state:
             return False

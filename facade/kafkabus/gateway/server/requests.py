@@ -19,7 +19,7 @@ from kafkabus.gateway.server.addresses import CLAIMS, path_of
 from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import LARGE, MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
-from kafkabus.gateway.server.transactions import Enlistment, within
+from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus.gateway.server.undelivered import Deleted
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp_values import nearest_value
@@ -197,9 +197,9 @@ class RequestNode(BaseNode):
                 await self._pace.keep()
         except AmqpError as problem:
             error = problem
-            self.link.acknowledge([delivery], within(delivery.state, Rejected(error_of(error))))
+            self.link.acknowledge([delivery], in_transaction(delivery.state, Rejected(error_of(error))))
         else:
-            self.link.acknowledge([delivery], within(delivery.state, Accepted()))
+            self.link.acknowledge([delivery], in_transaction(delivery.state, Accepted()))
             request.reply = self._reply_node(request)
             if not self.only_tells(request):
                 self._dispensable.discard(task)

@@ -14,10 +14,10 @@ from kafkabus._core.exceptions import (
     MessageSizeExceededError,
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
-    ServiceBusError,
     ServiceBusQuotaExceededError,
+    unstored_positions,
 )
-from kafkabus._core.message import Outgoing, ServiceBusMessageBatch
+from kafkabus._core.message import Outgoing, batch_of
 from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusSender
 from kafkabus.gateway.amqp.conditions import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, NOT_IMPLEMENTED, AmqpError
@@ -27,7 +27,7 @@ from kafkabus.gateway.amqp.performatives import Accepted, Rejected, error_of, fi
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.messages import LARGE, decode_transfer
 from kafkabus.gateway.server.peer import BaseNode
-from kafkabus.gateway.server.transactions import Enlistment, within
+from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus_mapping.amqp.types import Symbol, ULong
 from kafkabus_mapping.names import EntityPath
 
@@ -129,7 +129,7 @@ class SenderNode(BaseNode):
                 try:
                     await self._store(arrivals)
                 finally:
-                    self.peer.load.hold(-sum(one.delivery.size + one.delivery.overhead for one in arrivals))
+                    self.peer.load.hold(-sum(arrival.delivery.size + arrival.delivery.overhead for arrival in arrivals))
                 if self.link.is_attached and self._untold is None and self.link.credit <= self._credit // 2:
                     self.link.give_credit(self._credit - len(self._waiting))
                 self.peer.outbox.flush_soon()
@@ -174,7 +174,7 @@ class SenderNode(BaseNode):
     async def _is_parsed(self, arrival: _Arrival, pace: Pace) -> bool:
         """Parse the messages of an arrival; answer it, and return False, if they are refused."""
         try:
-            arrival.messages = await self._parsed(arrival.delivery, pace)
+            arrival.messages = await self._parse(arrival.delivery, pace)
             more = len(arrival.messages) - 1
             if arrival.part is not None and more:
                 arrival.part.count(MESSAGE_BYTES * more, more)
@@ -183,7 +183,7 @@ class SenderNode(BaseNode):
             return False
         return True
 
-    async def _parsed(self, delivery: IncomingDelivery, pace: Pace) -> list[Outgoing]:
+    async def _parse(self, delivery: IncomingDelivery, pace: Pace) -> list[Outgoing]:
         if delivery.is_too_large or delivery.size > self._most:
             raise AmqpError(
                 MESSAGE_SIZE_EXCEEDED, f"a message of {delivery.size} bytes: {self._path} takes {self._most}"
@@ -205,7 +205,7 @@ class SenderNode(BaseNode):
 
     async def _try(self, arrivals: Sequence[_Arrival]) -> _Refused | None:
         """Store messages together, or have their transaction send them; return why that was refused, or None."""
-        batch = ServiceBusMessageBatch._create([message for one in arrivals for message in one.messages])
+        batch = batch_of([message for arrival in arrivals for message in arrival.messages])
         part = arrivals[0].part
         try:
             many = len(batch) > STORED_AT_ONCE and part is None
@@ -213,8 +213,8 @@ class SenderNode(BaseNode):
                 transaction = None if part is None else part.transaction
                 await self._open_sender.send_messages(batch, transaction=transaction)
         except Exception as error:  # noqa: BLE001 - the client is told
-            unstored = error._unstored if isinstance(error, ServiceBusError) else None
-            return _Refused(to_amqp_error(error, self._path), not isinstance(error, NOTHING_STORED), unstored)
+            is_stored = not isinstance(error, NOTHING_STORED)
+            return _Refused(to_amqp_error(error, self._path), is_stored, unstored_positions(error))
         return None
 
     def _answer(self, arrivals: Sequence[_Arrival], error: AmqpError | None) -> None:
@@ -223,12 +223,12 @@ class SenderNode(BaseNode):
                 arrival.part.end(error)
         if not self.link.is_attached:
             return
-        state = within(arrivals[0].delivery.state, Accepted() if error is None else Rejected(error_of(error)))
+        state = in_transaction(arrivals[0].delivery.state, Accepted() if error is None else Rejected(error_of(error)))
         if error is not None and any(
-            one.delivery.settled and (one.part is None or one.part.is_unknown) for one in arrivals
+            arrival.delivery.settled and (arrival.part is None or arrival.part.is_unknown) for arrival in arrivals
         ):
             self._untold = self._untold or error
-        self.link.acknowledge([one.delivery for one in arrivals], state)
+        self.link.acknowledge([arrival.delivery for arrival in arrivals], state)
 
     async def close(self) -> None:
         """Let go of the sender when everything that came is stored."""

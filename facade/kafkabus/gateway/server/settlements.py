@@ -8,9 +8,10 @@ from enum import Enum
 from typing import Any
 
 from kafkabus._async.context import ClientContext
+from kafkabus._async.engine.receiver_engine import engine_of
 from kafkabus._core.amqp_encoding import plain_value
 from kafkabus._core.entity import Entity
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, NOT_IMPLEMENTED, AmqpError
 from kafkabus.gateway.amqp.performatives import (
@@ -82,9 +83,9 @@ class Settlement:
                 "abandoned, deferred or dead-lettered",
             )
         transaction = None if part is None else part.transaction
-        changes = {name: plain_value(one) for name, one in self.changes.items()} or None
+        changes = {name: plain_value(value) for name, value in self.changes.items()} or None
         # Of a changed message, the size is checked.
-        copied = [one for one in messages if changes or self._copies(entity, one)]
+        copied = [message for message in messages if changes or self._copies(entity, message)]
         await read_contents(context, entity, copied, _no_limit if part is None else part.count)
         if self.verb is Verb.COMPLETE:
             await receiver.complete_messages(messages, transaction=transaction)
@@ -97,7 +98,7 @@ class Settlement:
                 raise AmqpError(
                     NOT_IMPLEMENTED, "a transaction releases no messages: release them without it, or abandon them"
                 )
-            await receiver._put_back(messages)
+            await engine_of(receiver).put_back(messages)
         else:
             await receiver.dead_letter_messages(
                 messages, self.reason, self.description, properties_to_modify=changes, transaction=transaction
@@ -106,7 +107,7 @@ class Settlement:
     def _copies(self, entity: Entity, message: ServiceBusReceivedMessage) -> bool:
         """Return whether this may copy a message, into the dead-letter queue."""
         if self.verb is Verb.ABANDON:
-            return message._delivery.count + 1 >= entity.max_deliveries
+            return receipt_of(message).delivery.count + 1 >= entity.max_deliveries
         return self.verb is Verb.DEAD_LETTER
 
 
@@ -146,7 +147,7 @@ def disposition_of(body: Mapping[str, Any]) -> Settlement:
     try:
         verb = Verb(status)
     except ValueError as error:
-        known = ", ".join(one.value for one in Verb)
+        known = ", ".join(verb.value for verb in Verb)
         raise AmqpError(ARGUMENT_ERROR, f"disposition-status is {status!r:.60}: it is one of {known}") from error
     return Settlement(
         verb,

@@ -23,6 +23,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kafkabus._async.handles.transaction import is_in_doubt
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime.turns import Slots
@@ -264,7 +265,7 @@ class _Transaction:
         try:
             await self.inner.__aexit__(None, None, None)
         except Exception as error:
-            if self.inner._in_doubt:
+            if is_in_doubt(self.inner):
                 raise AmqpError(INTERNAL_ERROR, str(error)) from error
             self.failure = AmqpError(TRANSACTION_ROLLBACK, str(error))
             self.is_undone = True
@@ -416,7 +417,7 @@ class Transactions:
 
     async def end_those_of(self, owner: object) -> None:
         """Roll back the transactions of a link that is gone, unless they are ending."""
-        theirs = [one for one in self._known.values() if one.owner is owner and not one.is_ending]
+        theirs = [known for known in self._known.values() if known.owner is owner and not known.is_ending]
         for transaction in theirs:
             self._forget(transaction.name)
         for transaction in theirs:
@@ -446,10 +447,10 @@ class Transactions:
 
     def give_up_largest(self) -> bool:
         """Roll back the transaction that keeps most, for others; return whether there is one that is not being committed."""
-        open_ones = [one for one in self._known.values() if one.size]
+        open_ones = [transaction for transaction in self._known.values() if transaction.size]
         if not open_ones:
             return False
-        largest = max(open_ones, key=lambda one: one.size)
+        largest = max(open_ones, key=lambda transaction: transaction.size)
         self._give_up(largest, _no_room())
         largest.release()
         return True
@@ -469,7 +470,7 @@ class Transactions:
         return AmqpError(UNKNOWN_TRANSACTION, f"no transaction has the id {name.hex()}, or it was discharged")
 
 
-def within(state: object, outcome: Composite) -> Composite:
+def in_transaction(state: object, outcome: Composite) -> Composite:
     """Return the outcome of an operation as its client gets it: within the transaction that the operation's state names.
 
     A client may take a bare ``Rejected`` of a transactional transfer for success.

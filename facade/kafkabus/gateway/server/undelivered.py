@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus.aio import ServiceBusReceiver
 
 LOGGER = logging.getLogger("kafkabus.gateway")
@@ -50,7 +50,7 @@ async def delete(
         await receiver.complete_messages(messages)
     except (MessageLockLostError, SessionLockLostError):
         # Those whose locks were lost come again; the others were completed.
-        return [one._settled for one in messages], None
+        return [receipt_of(message).is_settled for message in messages], None
     except ServiceBusError as error:
         return [True] * len(messages), error
     return [True] * len(messages), None
