@@ -389,6 +389,24 @@ def test_a_link_that_was_accepted_is_attached_once(talk: Talk) -> None:
     assert (len(talk.heard(Attach)), condition_of(talk.heard(Detach)[0])) == (1, NOT_FOUND)
 
 
+def test_a_link_that_cannot_be_detached_stays(talk: Talk) -> None:
+    """Its handle is its own, also if an error has text that cannot be encoded."""
+    link = talk.attach(receives=True)
+    link.accept()
+    with pytest.raises(ValueError, match="surrogate pair"):
+        link.detach(AmqpError(NOT_FOUND, "\ud800"))
+    assert (link.is_attached, talk.engine.usage.links) == (True, 1)
+    link.detach()
+    talk.take()
+    assert (link.is_attached, talk.engine.usage.links, len(talk.heard(Detach))) == (False, 0, 1)
+
+
+def test_a_connection_has_so_many_channels() -> None:
+    """AMQP has numbers for 65,536."""
+    talk = Talk(Limits(sessions=100_000))
+    assert talk.open().channel_max == 65_535
+
+
 def test_a_connection_has_so_many_links() -> None:
     """One more is refused."""
     talk = Talk(Limits(links=1))
@@ -688,6 +706,17 @@ def test_a_drained_link_gives_its_credit_up(talk: Talk) -> None:
     (flow,) = talk.heard(Flow)
     assert (flow.delivery_count, flow.link_credit, flow.drain) == (10, 0, True)
     assert not link.drain
+
+
+def test_a_link_may_send_more_than_its_credit(talk: Talk) -> None:
+    """The peer lowered it while messages were on their way; it is told that none is left."""
+    link = talk.attach(receives=True)
+    link.accept()
+    talk.flow(0, 1)
+    for _ in range(2):
+        link.send(b"a", b"x", settled=True)
+    talk.say(Flow(0, 100, 0, 100, handle=0, echo=True))
+    assert [(one.delivery_count, one.link_credit) for one in talk.heard(Flow)] == [(2, 0)]
 
 
 def test_an_echo_is_answered(talk: Talk) -> None:

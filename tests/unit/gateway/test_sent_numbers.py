@@ -37,3 +37,19 @@ def test_settled_deliveries_have_no_state(first: int, removed: set[int], gone: s
     numbers.remove_all({added[place] for place in gone})
     left = [(added[place], "link") for place in range(10) if place not in removed | gone]
     assert sorted(numbers.take_stateless(first, 10)) == sorted(left)
+
+
+@given(first=firsts, settled=st.sets(st.integers(0, 9)), transacted=st.sets(st.integers(0, 9)))
+def test_a_transaction_settles_known_deliveries_alone(first: int, settled: set[int], transacted: set[int]) -> None:
+    """Those that were sent settled are known, and those that it settled before; numbers go round."""
+    numbers = SentNumbers[str](first)
+    added = [numbers.add("link", settled=place in settled) for place in range(10)]
+    known = set(settled)
+    for place in transacted:
+        found = [number for number, _ in numbers.take_stateless(added[place], 1)]
+        assert numbers.note_transaction(added[place], 1, found, b"one")
+        known.add(place)
+    found = [number for number, _ in numbers.take_stateless(added[0], 10)]
+    assert len(found) == 10 - len(known)
+    # Deliveries of another transaction are not those of this one.
+    assert numbers.note_transaction(added[0], 10, found, b"two") == (known <= settled)

@@ -6,7 +6,6 @@ The owner gives the engine the bytes that came, handles the events that it retur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import Any, ClassVar, Final
 
 from kafkabus.gateway.amqp.conditions import (
@@ -40,13 +39,14 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.amqp.sasl import PASSED, WRONG_CREDENTIALS, LoginError
 from kafkabus.gateway.amqp.sessions import Sessions
+from kafkabus.gateway.amqp.state_enum import StateEnum
 from kafkabus.gateway.amqp.usage import Usage
 
 _NUMBER_BYTES: Final = 64
 """How many bytes are counted for a number that is remembered."""
 
 
-class ConnectionState(Enum):
+class ConnectionState(StateEnum):
     """How far a connection is."""
 
     START = "start"
@@ -58,7 +58,7 @@ class ConnectionState(Enum):
     CLOSED = "closed"
 
 
-class ConnectionInput(Enum):
+class ConnectionInput(StateEnum):
     """An event that changes the state of a connection, or that is an error in some of them."""
 
     SASL_HEADER = "SASL header"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from enum import Enum
 from typing import Any, ClassVar, Final, Protocol
 
 from kafkabus.gateway.amqp.conditions import (
@@ -26,6 +25,7 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.amqp.send_window import SendWindow
 from kafkabus.gateway.amqp.sent_numbers import NUMBERS, SentNumbers
+from kafkabus.gateway.amqp.state_enum import StateEnum
 from kafkabus.gateway.amqp.usage import Usage
 
 _NO_STATE: Final = b"\x40"
@@ -89,7 +89,7 @@ class LinkSession(Protocol):
         """
 
 
-class LinkState(Enum):
+class LinkState(StateEnum):
     """How far a link is."""
 
     ATTACH_RECEIVED = "attach received"
@@ -97,7 +97,7 @@ class LinkState(Enum):
     DETACHED = "detached"
 
 
-class LinkInput(Enum):
+class LinkInput(StateEnum):
     """An event that changes the state of a link."""
 
     ACCEPT = "accept"
@@ -210,16 +210,16 @@ class Link:
         self._write_detach(error)
 
     def _write_detach(self, error: AmqpError | None) -> None:
-        self._let_go(is_answered=False)
         self.session.write(Detach(self.handle, closed=True, error=error_of(error)))
+        self._let_go(is_answered=False)
 
     def _answer_both(self, detach: Detach) -> None:
         self.session.write(self._answer_to_attach())
         self._answer_detach(detach)
 
     def _answer_detach(self, detach: Detach) -> None:
-        self._let_go(is_answered=True)
         self.session.write(Detach(self.handle, closed=detach.closed))
+        self._let_go(is_answered=True)
 
     def _end_with_session(self, _: None) -> None:
         self._let_go(is_answered=True)
@@ -258,7 +258,7 @@ class Link:
         """Tell the peer the link's credit."""
         self.session.write(
             self.session.flow(
-                handle=self.handle, delivery_count=self._delivery_count, link_credit=self.credit, drain=drain
+                handle=self.handle, delivery_count=self._delivery_count, link_credit=max(0, self.credit), drain=drain
             )
         )
 

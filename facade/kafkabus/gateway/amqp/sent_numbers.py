@@ -76,14 +76,18 @@ class SentNumbers(Generic[L]):
         return [(number, self._links[number]) for number in numbers if number in self._links]
 
     def _take_stateless(self, first: int, count: int) -> list[int]:
-        start = self._next - (self._next - first) % NUMBERS
         numbers: list[int] = []
-        # A range may go round, too.
-        for begin in (start - NUMBERS, start):
+        for begin in self._unwrap(first):
             low, high = bisect_left(self._stateless, begin), bisect_left(self._stateless, begin + count)
             numbers += self._stateless[low:high]
             del self._stateless[low:high]
         return numbers
+
+    def _unwrap(self, first: int) -> tuple[int, int]:
+        """Return where a range that begins with a number may begin, as numbers that do not go round."""
+        start = self._next - (self._next - first) % NUMBERS
+        # A range may go round, too.
+        return start - NUMBERS, start
 
     def note_transaction(self, first: int, count: int, found: Iterable[int], transaction: bytes) -> bool:
         """Note which deliveries a transaction settles.
@@ -100,7 +104,11 @@ class SentNumbers(Generic[L]):
         found = list(found)
         missing = count - len(found)
         if missing:
-            missing -= sum(max(0, min(first + count, end) - max(first, begin)) for begin, end in self._settled)
+            missing -= sum(
+                max(0, min(start + count, end) - max(start, begin))
+                for start in self._unwrap(first)
+                for begin, end in self._settled
+            )
         if missing > 0:
             missing -= sum(
                 other == transaction and (number - first) % NUMBERS < count

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from typing import Any, ClassVar, Final, cast
 
 from kafkabus.gateway.amqp.conditions import (
@@ -45,17 +44,18 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.amqp.send_window import SendWindow
 from kafkabus.gateway.amqp.sent_numbers import NUMBERS, SentNumbers
+from kafkabus.gateway.amqp.state_enum import StateEnum
 from kafkabus.gateway.amqp.usage import Usage
 
 
-class SessionState(Enum):
+class SessionState(StateEnum):
     """How far a session is."""
 
     MAPPED = "mapped"
     ENDED = "ended"
 
 
-class SessionInput(Enum):
+class SessionInput(StateEnum):
     """An event in a session, or one that changes its state."""
 
     ATTACH = "attach"

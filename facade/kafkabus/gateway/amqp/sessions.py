@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import cast
+from typing import Final, cast
 
 from kafkabus.gateway.amqp.conditions import NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, AmqpError
 from kafkabus.gateway.amqp.events import Event, discard
@@ -14,6 +14,9 @@ from kafkabus.gateway.amqp.output import Output
 from kafkabus.gateway.amqp.performatives import Begin, Composite, End
 from kafkabus.gateway.amqp.session import Session
 from kafkabus.gateway.amqp.usage import Usage
+
+MOST_CHANNELS: Final = 1 << 16
+"""How many channels AMQP has numbers for."""
 
 
 class Sessions:
@@ -29,7 +32,7 @@ class Sessions:
     """
 
     def __init__(self, limits: Limits, output: Output, usage: Usage) -> None:
-        self.channel_max = max(0, limits.sessions - 1)
+        self.channel_max = max(0, min(MOST_CHANNELS, limits.sessions) - 1)
         self._limits = limits
         self._output = output
         self._usage = usage
@@ -96,9 +99,10 @@ class Sessions:
         return []
 
     def _end(self, session: Session, error: AmqpError | None) -> list[Event]:
+        events = session.end(error)
         del self._sessions[session.channel]
         self._ended.add(session.channel)
-        return session.end(error)
+        return events
 
     def end_all(self) -> list[Event]:
         """End all sessions: the connection is over."""

@@ -220,7 +220,7 @@ class ClientLinks(Generic[P]):
 
     def give_up_unsent(self) -> None:
         """Have other clients get the deleted messages that were not sent: the connection is lost."""
-        for link in self.nodes:
+        for link in list(self.nodes):
             self._give_up_unsent(link)
 
     def _end_node(self, link: Link) -> None:

@@ -250,7 +250,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         Args:
             is_answered: Whether the client has answered, so that it can be closed at once.
         """
-        if self.transport is None:
+        if self.transport is None or self.is_lost:
             return
         if self._cut_off is None:
             self._cut_off = self._loop.call_later(CLOSED_WITHIN, self.abort)

@@ -72,7 +72,7 @@ class Commons(Generic[C]):
         turns: The turns that clients have.
         parsing: Held while a large message or request is parsed: many at once would keep others waiting.
         storing: Held while many messages of a client are stored: more would fill the line to Kafka, which all clients share.
-        listings: The rests of lists of sessions that clients get page by page.
+        listings: The lists of sessions that clients get page by page.
         listing: Held while all sessions or rules of an entity are asked for: many lists would keep others waiting.
         incoming: Memory for what a socket gives, as each client takes its bytes before the next one reads.
         is_closing: Whether the gateway was closed.
@@ -116,4 +116,5 @@ class Commons(Generic[C]):
 
     def remove(self, client: C) -> None:
         """Count a client no more that is gone."""
+        self.listings.forget(client)
         self.clients.discard(client)

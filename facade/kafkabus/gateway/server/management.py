@@ -491,23 +491,25 @@ class ManagementNode(RequestNode):
         if isinstance(after, datetime) and after.year < ALL_FROM_YEAR:
             updated = after if after.tzinfo else after.replace(tzinfo=timezone.utc)
         skip, top = _number(body, "skip", 0), _number(body, "top", 100)
-        if not self._path.is_dead_letter and not (await self.peer.namespace.entity(self._path)).has_sessions:
-            raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
-        names = await self._list_sessions(updated, skip, top)
-        if not names:
-            return NO_CONTENT, None
-        return 200, {"skip": Int(skip + len(names)), "sessions-ids": Array(names)}
-
-    async def _list_sessions(self, updated: datetime | None, skip: int, top: int) -> list[str]:
-        """Return a page of the sessions; the pages of a client that asks for one after the other are those of one list."""
-        listings, listed = self.peer.commons.listings, (self.peer, self._path.key, updated)
-        rest = listings.take((*listed, skip))
-        if rest is None:
+        generation = ""
+        if not self._path.is_dead_letter:
+            entity = await self.peer.namespace.entity(self._path)
+            generation = entity.generation
+            if not entity.has_sessions:
+                raise AmqpError(c.NOT_ALLOWED, f"{self._path} has no sessions")
+        listings, listed = self.peer.commons.listings, (self._path.key, generation, updated)
+        names = listings.take(self.peer, (*listed, skip))
+        if names is None:
             async with self.peer.commons.listing.turn(self.peer):
-                rest = [name async for name in self.peer.namespace.sessions(self._path, updated)][skip:]
-        if len(rest) > top > 0:
-            listings.keep((*listed, skip + top), rest[top:])
-        return rest[:top]
+                names = [name async for name in self.peer.namespace.sessions(self._path, updated)]
+        end = skip + top
+        if top and end < len(names):
+            # The pages of a client that asks for one after the other are those of one list.
+            listings.keep(self.peer, (*listed, end), names)
+        page = names[skip:end]
+        if not page:
+            return NO_CONTENT, None
+        return 200, {"skip": Int(skip + len(page)), "sessions-ids": Array(page)}
 
     # Rules.
 

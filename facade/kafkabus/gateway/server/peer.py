@@ -394,7 +394,8 @@ class PeerEvents:
         self._peer.links.on_detach(event.link)
 
     def _on_open(self, event: Opened) -> None:
-        self._peer.keepalive.start()
+        if not self._peer.socket.is_lost:
+            self._peer.keepalive.start()
         properties: Mapping[Any, Any] = fields_of(event.open.properties)
         client = properties.get("user-agent") or properties.get("product")
         self._peer.is_java = str(client).startswith("azsdk-java")
