@@ -146,19 +146,23 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
     partitions = min(brokers, MEASURED)
     replicas = settings.replication_factor or min(3, brokers)
     transaction = owned_name(settings.namespace, f"doctor-{mark}")
-    rights["transactions"] = _refusal(line.ask("to begin a transaction", lambda: probe.try_transaction(transaction)))
-    rights["delete"] = _refusal(line.ask("to try a deletion", lambda: probe.try_deletion(name)))
-    rights["create"] = _refusal(line.ask("to try a creation", lambda: probe.try_creation(name, partitions, replicas)))
+    rights["transactions"] = _refusal(
+        line.ask("to begin a transaction", lambda: probe.trials.try_transaction(transaction))
+    )
+    rights["delete"] = _refusal(line.ask("to try a deletion", lambda: probe.trials.try_deletion(name)))
+    rights["create"] = _refusal(
+        line.ask("to try a creation", lambda: probe.trials.try_creation(name, partitions, replicas))
+    )
     if rights["delete"] or rights["create"]:
         # A topic that cannot be deleted again is not created.
         return
-    rights["create"] = _refusal(line.ask("to create a topic", lambda: probe.create_topic(name, partitions)))
+    rights["create"] = _refusal(line.ask("to create a topic", lambda: probe.trials.create_topic(name, partitions)))
     try:
         if rights["create"] == "":
             _try_on(name, partitions, facts, line, probe)
     finally:
         # The topic has to go even if the line has ended.
-        gone = _refusal(Line(limits).ask("to delete the topic again", lambda: probe.delete_topic(name)))
+        gone = _refusal(Line(limits).ask("to delete the topic again", lambda: probe.trials.delete_topic(name)))
         if gone:
             text = gone.reason if isinstance(gone, Missing) else gone
             rights["delete"] = f"topic {name} was left behind: {text}"
@@ -167,11 +171,11 @@ def _try(facts: KafkaFacts, line: Line, settings: Settings, probe: KafkaProbe, l
 def _try_on(name: str, partitions: int, facts: KafkaFacts, line: Line, probe: KafkaProbe) -> None:
     """Try the rights that need a topic, on this one."""
     rights = require_fact(facts.rights)
-    facts.ticks = line.ask("to write to a topic", lambda: probe.write(name, partitions))
+    facts.ticks = line.ask("to write to a topic", lambda: probe.trials.write(name, partitions))
     rights["write"] = _refusal(facts.ticks)
-    rights["read"] = _refusal(line.ask("to read a topic", lambda: probe.read(name)))
-    rights["configure"] = _refusal(line.ask("to configure a topic", lambda: probe.try_configuration(name)))
-    rights["delete"] = _refusal(line.ask("to delete records", lambda: probe.delete_records(name)))
+    rights["read"] = _refusal(line.ask("to read a topic", lambda: probe.trials.read(name)))
+    rights["configure"] = _refusal(line.ask("to configure a topic", lambda: probe.trials.try_configuration(name)))
+    rights["delete"] = _refusal(line.ask("to delete records", lambda: probe.trials.delete_records(name)))
 
 
 def _refusal(outcome: object) -> str | Missing:

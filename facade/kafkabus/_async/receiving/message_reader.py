@@ -9,20 +9,18 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from kafkabus._async.compat import run_uninterrupted, sleep
 from kafkabus._async.receiving.granted_records import SWEPT_AT_ONCE
+from kafkabus._async.receiving.granted_sorter import GrantedSorter
 from kafkabus._async.receiving.log_reader import POLL_SLICE, SLOW_POLL, LogReader, ReaderParts
-from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.delivery import Delivery, Grant
-from kafkabus._core.duplicate_detection import home_of
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
 from kafkabus._core.fetch_plan import PartitionView, PlannedClaim, sweeps
-from kafkabus._core.record import Record, schedule_of, size_of
+from kafkabus._core.record import schedule_of, size_of
 from kafkabus._ledger.operations import IN_FLIGHT_LIMIT, Claim, Granted, new_lease
 
 LOGGER = logging.getLogger("kafkabus.reader")
@@ -55,6 +53,7 @@ class MessageReader:
         self._connections = parts.connections
         self._in_order = in_order
         self.log = LogReader(parts, entity, self, in_order=in_order)
+        self._sorter = GrantedSorter(parts, self.log)
         self._plan = self.log.plan
         self._looked_at = 0.0
         # Records that may be duplicates, or that a subscription may not want, are read before they are claimed.
@@ -235,7 +234,7 @@ class MessageReader:
             await self._add_again(claim, grants)
             await self._follow(plan, claim)
         for grant in [grant for grant in grants[known:] if grant.records and grant.delivery.lease]:
-            grant.records = await self._sort_out(grant.delivery, grant.records)
+            grant.records = await self._sorter.sort_out(grant.delivery, grant.records)
             if not grant.records:
                 grants.remove(grant)
 
@@ -252,7 +251,7 @@ class MessageReader:
             settle_on_claim=take
             and plan.ahead is None
             and not entity.keeps_expired
-            and not self._looks_at_granted
+            and not self._sorter.may_move
             and not schedule_of(plan.view.records[: plan.want]),
             limit=IN_FLIGHT_LIMIT,
             exclusive=self._in_order,
@@ -330,39 +329,6 @@ class MessageReader:
                 IN_FLIGHT_LIMIT,
             )
         view.limited = granted.limited or (view.limited and not granted.fresh)
-
-    # Messages that no receiver gets now.
-
-    async def _sort_out(self, delivery: Delivery, records: list[Record]) -> list[Record]:
-        """Return the messages that receivers get; the others go where they belong."""
-        records = await self.log.postpone(delivery, records)
-        if self._has_strays:
-            records = await self._move_strays(delivery, records)
-        records = await self._parts.dispositions.as_received(self.log.entity, delivery, records)
-        return await as_changed(self._connections, self.log.entity.ledgers[delivery.partition], records)
-
-    @property
-    def _has_strays(self) -> bool:
-        """Whether plain producers may have stored messages in other partitions than those of their ids."""
-        log = self.log
-        return log.entity.detects_duplicates and log.entity.partitions > 1 and log.subscription_filter is None
-
-    @property
-    def _looks_at_granted(self) -> bool:
-        """Whether messages that were granted may have to go elsewhere all the same."""
-        subscription_filter = self.log.subscription_filter
-        return self._has_strays or (subscription_filter is not None and subscription_filter.may_fail)
-
-    async def _move_strays(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
-        """Move messages to the partitions of their ids, where their duplicates are found; return the others."""
-        here, by_home = delivery.partition, defaultdict[int, list[Record]](list)
-        for record in records:
-            home = home_of(self.log.entity, record)
-            by_home[here if home is None else home].append(record)
-        own = by_home.pop(here, [])
-        for home, strays in by_home.items():
-            await self._parts.dispositions.move(self.log.entity, delivery, home, strays)
-        return own
 
 
 def _size_of(grants: Sequence[Grant]) -> int:

@@ -10,25 +10,25 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 
 from kafkabus._async.compat import longest_wait, sleep
-from kafkabus._async.receiving.granted_records import SWEPT_AT_ONCE
+from kafkabus._async.receiving.filed_records import read_filed
 from kafkabus._async.receiving.log_reader import POLL_SLICE, LogReader, ReaderParts
 from kafkabus._async.receiving.recent_records import FILED_AT_ONCE, RecentRecords
 from kafkabus._async.receiving.session_filer import SessionFiler
 from kafkabus._async.receiving.waiting_line import Waiter, WaitingLine
 from kafkabus._async.stores.changed_properties import as_changed
-from kafkabus._core.delivery import Delivery, Grant
+from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import OperationTimeoutError, SessionLockLostError
-from kafkabus._core.fetch_plan import PartitionState, sweeps
-from kafkabus._core.record import Record, session_of
+from kafkabus._core.fetch_plan import PartitionState
+from kafkabus._core.record import session_of
 from kafkabus._ledger.operations import Accept, Granted, GrantNext, Leave, Ledger, Settlement, new_lease
-from kafkabus._ledger.ranges import NEVER, Range, common, merge_offsets, offsets_of
+from kafkabus._ledger.ranges import NEVER, common
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath
 
@@ -280,31 +280,15 @@ class SessionReader:
         """Read the messages that were granted."""
         for count, ranges in groupby(following.again, key=itemgetter(2)):
             delivery = self.log.entity.delivery(lock.partition, lock.lease, lock.expiry, count, session=True)
-            records, cut = await self._records(delivery, [(first, last) for first, last, _ in ranges])
+            records, cut = await read_filed(
+                self.log, self._kept, delivery, [(first, last) for first, last, _ in ranges]
+            )
             if records:
                 grants.append(Grant(delivery, await as_changed(self._connections, following.ledger, records)))
             if cut is not None:
                 rest = common([(first, last) for first, last, _ in following.again], [(cut, NEVER)])
                 await self._connections.ledger_client.execute(Settlement(following.ledger, "release", lock.lease, rest))
                 return
-
-    async def _records(self, delivery: Delivery, ranges: Sequence[Range]) -> tuple[list[Record], int | None]:
-        """Return the records of ranges that a session's lease holds: those that are kept, and the others by offset.
-
-        If a record did not come, the records behind it must wait for it: none of them is returned, and its offset is.
-        """
-        offsets = offsets_of(ranges)
-        kept, missing = self._kept.take(delivery.partition, offsets)
-        found = self.log.entity.change_granted(kept)
-        if missing:
-            for sweep in sweeps(merge_offsets(missing), lambda run: run, at_once=SWEPT_AT_ONCE):
-                found += await self.log.read_again(delivery, sweep)
-            found.sort(key=lambda record: record.offset() or 0)
-        came = {record.offset() for record in found}
-        cut = min((offset for offset in missing if offset not in came), default=None)
-        if cut is None:
-            return found, None
-        return [record for record in found if (record.offset() or 0) < cut], cut
 
     def _goes_on(self, partition: int) -> bool:
         """Return whether more of a log is at hand that is not filed yet, and there is room to keep it."""
