@@ -11,7 +11,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file half made by an interrupted or failed recipe must not look finished.
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-installed test-matrix test-clients test-fast test-unit campaign check lint types mypy pyright layers lua generated \
+.PHONY: help venv demo test test-all test-installed test-matrix test-clients test-fast test-unit campaign check lint types mypy pyright layers measures lua generated \
 	english commits format generate bench site docs constraints release clean
 
 help: ## list the targets
@@ -76,7 +76,7 @@ campaign: $(READY) ## kill parties, compare ledgers and fuzz for a time (MINUTES
 
 # The checks keep what they found in caches, and each waits for a core of its own.
 check: $(READY) ## run every static check
-	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target mypy pyright lint layers lua generated english commits
+	@$(MAKE) --no-print-directory --jobs=$(shell nproc) --output-sync=target mypy pyright lint layers measures lua generated english commits
 
 lint: $(READY) ## ruff: rules and format
 	$(BIN)/ruff check
@@ -92,6 +92,9 @@ pyright: $(READY)
 
 layers: $(READY) ## import-linter: who may import whom
 	$(BIN)/lint-imports
+
+measures: $(READY) ## the measures of the code: circles, attributes, lengths, names
+	$(BIN)/python -m tools.measure_code --check
 
 lua: $(READY) ## the ledger's Lua scripts
 	$(BIN)/python -m tools.lint_lua

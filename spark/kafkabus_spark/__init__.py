@@ -26,9 +26,9 @@ from kafkabus_spark.errors import (
     EntityRecreatedError,
     JavaNotFoundError,
     MessageRuleError,
-    NamespaceFormatError,
     NamespaceUnreachableError,
     SparkError,
+    UnsupportedFormatError,
 )
 from kafkabus_spark.reader import partition_count, read, read_stream
 from kafkabus_spark.reconciliation import reconcile
@@ -46,12 +46,12 @@ __all__ = [
     "EntityRecreatedError",
     "JavaNotFoundError",
     "MessageRuleError",
-    "NamespaceFormatError",
     "NamespaceUnreachableError",
     "RetentionListener",
     "SparkError",
     "TableFormat",
     "Unread",
+    "UnsupportedFormatError",
     "capture",
     "captured",
     "check_retention",

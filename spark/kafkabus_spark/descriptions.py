@@ -18,7 +18,7 @@ from kafkabus_mapping.formats import unreadable
 from kafkabus_mapping.names import compacted_topic_name, split_subscription
 from kafkabus_mapping.namespaces import NamespaceDescription
 from kafkabus_spark.compacted import latest
-from kafkabus_spark.errors import EntityNotFoundError, NamespaceFormatError
+from kafkabus_spark.errors import EntityNotFoundError, UnsupportedFormatError
 from kafkabus_spark.kafka import SparkLocation, Version, version_of
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_format(spark: SparkSession, location: SparkLocation) -> None:
         location: The namespace, and the Kafka cluster that holds it.
 
     Raises:
-        NamespaceFormatError: It does not.
+        UnsupportedFormatError: It does not.
         NamespaceUnreachableError: Kafka does not answer.
     """
     place = location.bootstrap_servers, location.namespace
@@ -50,7 +50,7 @@ def check_format(spark: SparkSession, location: SparkLocation) -> None:
     if stored is not None:
         reason = unreadable(location.namespace, stored.get(_NAMESPACE))
         if reason is not None:
-            raise NamespaceFormatError(reason)
+            raise UnsupportedFormatError(reason)
     _checked[place] = time.monotonic()
 
 

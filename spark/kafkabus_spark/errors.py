@@ -9,7 +9,7 @@
     ├── EntityDisabledError
     ├── EntityRecreatedError
     ├── MessageRuleError (also a ValueError)
-    ├── NamespaceFormatError
+    ├── UnsupportedFormatError
     └── NamespaceUnreachableError (also a ConnectionError)
 """
 
@@ -44,7 +44,7 @@ class MessageRuleError(SparkError, ValueError):
     """Messages break a rule of Service Bus or of their entity; nothing was sent."""
 
 
-class NamespaceFormatError(SparkError):
+class UnsupportedFormatError(SparkError):
     """The namespace is stored in a format that this version of kafkabus does not read or write."""
 
 

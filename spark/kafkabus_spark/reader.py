@@ -138,7 +138,7 @@ def read(
         ValueError: The connection string, or a name, is malformed; or the string is for another entity; or a rule of the
             subscription that counts for any message has an action.
         EntityNotFoundError: Kafka has no such topic, or there is no such subscription.
-        NamespaceFormatError: The namespace is stored in a format that this version does not read.
+        UnsupportedFormatError: The namespace is stored in a format that this version does not read.
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
         SparkError: ``state`` is given, and the session is one of Spark Connect.
@@ -295,7 +295,7 @@ class _Log:
 
         Raises:
             EntityNotFoundError: The entity does not exist.
-            NamespaceFormatError: The namespace is stored in a format that this version does not read.
+            UnsupportedFormatError: The namespace is stored in a format that this version does not read.
             ValueError: A rule of the subscription has an action, which Spark cannot compute.
         """
         check_connector(spark)

@@ -23,7 +23,7 @@ from kafkabus_spark.encoding import (
     encode_messages,
     has_decimals,
 )
-from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError, NamespaceFormatError
+from kafkabus_spark.errors import EntityDisabledError, EntityNotFoundError, MessageRuleError, UnsupportedFormatError
 from kafkabus_spark.kafka import SparkLocation, check_connector, connector_options, location_of
 from kafkabus_spark.reader import entity_path
 
@@ -114,7 +114,7 @@ def write(
         ValueError: A column is unknown or has a wrong type; or the connection string, or a name, is malformed.
         EntityNotFoundError: There is no such queue or topic.
         EntityDisabledError: It takes no messages.
-        NamespaceFormatError: The namespace is stored in a format that this version does not write.
+        UnsupportedFormatError: The namespace is stored in a format that this version does not write.
         NamespaceUnreachableError: Kafka does not answer.
         ConnectorMissingError: The session has no Kafka connector.
     """
@@ -242,7 +242,7 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
     Raises:
         EntityNotFoundError: There is no such queue or topic.
         EntityDisabledError: It takes no messages.
-        NamespaceFormatError: A column is of a type that the namespace's format cannot store.
+        UnsupportedFormatError: A column is of a type that the namespace's format cannot store.
         ValueError: A column is unknown or missing, or has a wrong type.
     """
     check_columns(messages.schema)
@@ -262,7 +262,7 @@ def _rules(spark: SparkSession, location: SparkLocation, path: EntityPath, messa
     if entity.requires_session and SESSION_ID not in {name.lower() for name in messages.columns}:
         raise ValueError(f"no column {SESSION_ID!r}: {entity.name!r} requires sessions, so each message needs one")
     if namespace.written_format == FIRST and has_decimals(messages.schema):
-        raise NamespaceFormatError(needs_latest("a decimal among the application properties", location.namespace))
+        raise UnsupportedFormatError(needs_latest("a decimal among the application properties", location.namespace))
     return EntityRules(
         entity.name,
         entity.partitions,

@@ -235,5 +235,5 @@ def test_a_later_format_is_refused_before_a_job_reads_messages(
     finally:
         context.close()
     for read in (kafkabus_spark.read, kafkabus_spark.read_stream):
-        with pytest.raises(kafkabus_spark.NamespaceFormatError, match=r"format 7 by kafkabus 9\.8\.7; this kafkabus"):
+        with pytest.raises(kafkabus_spark.UnsupportedFormatError, match=r"format 7 by kafkabus 9\.8\.7; this kafkabus"):
             read(spark, untended, "orders")

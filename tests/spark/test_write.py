@@ -451,7 +451,7 @@ def test_decimals_are_refused_in_a_namespace_of_the_first_format(untended: str, 
         context.close()
     priced = spark.sql("SELECT 'x' AS body, map('a', 1.5) AS application_properties")
     with pytest.raises(
-        kafkabus_spark.NamespaceFormatError, match=r"^a decimal among .* run 'kafkabus namespace upgrade'$"
+        kafkabus_spark.UnsupportedFormatError, match=r"^a decimal among .* run 'kafkabus namespace upgrade'$"
     ):
         kafkabus_spark.write(priced, untended, "orders")
     kafkabus_spark.write(spark.sql("SELECT 'ab' AS body, array(1, 1) AS data_sections"), untended, "orders")

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from kafkabus._ledger.keys import LedgerKeys
-from kafkabus._ledger.operations import BeginTransfer, Claim, Ledger, Operation, Request, Settlement
+from kafkabus._ledger.operations import BeginTransfer, Claim, Ledger, LedgerRequest, Operation, Settlement
 from kafkabus_mapping.names import EntityPath
 
 
@@ -24,7 +24,7 @@ def completing(ledger: Ledger, *offsets: int, lease: str = "aa", verb: str = "co
 
 def said(*operations: Operation) -> list[dict[str, object]]:
     """Return the values that the script reads from a request."""
-    read: list[dict[str, object]] = json.loads(Request(operations[0].ledger, 1, list(operations)).payload)
+    read: list[dict[str, object]] = json.loads(LedgerRequest(operations[0].ledger, 1, list(operations)).payload)
     return read
 
 

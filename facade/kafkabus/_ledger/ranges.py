@@ -58,30 +58,30 @@ def joined(ranges: Iterable[Counted]) -> list[Counted]:
     return ascending
 
 
-def minus(ranges: Iterable[Range], others: Iterable[Range]) -> list[Range]:
+def minus(ranges: Iterable[Range], removed: Iterable[Range]) -> list[Range]:
     """Return the parts of disjoint ranges that are not in others."""
     gaps, start = list[Range](), 0
-    for first, last in union(others):
+    for first, last in union(removed):
         if start < first:
             gaps.append((start, first - 1))
         start = last + 1
     return common(ranges, [*gaps, (start, NEVER)])
 
 
-def common(ranges: Iterable[Range], others: Sequence[Range]) -> list[Range]:
+def common(ranges: Iterable[Range], limits: Sequence[Range]) -> list[Range]:
     """Return the parts that disjoint ranges have in common with ascending, disjoint others."""
-    return [(first, last) for first, last, _ in cut([(*one, 0) for one in ranges], others)]
+    return [(first, last) for first, last, _ in cut([(*run, 0) for run in ranges], limits)]
 
 
-def cut(ranges: Iterable[Counted], others: Sequence[Range]) -> list[Counted]:
+def cut(ranges: Iterable[Counted], limits: Sequence[Range]) -> list[Counted]:
     """Return the parts that disjoint, counted ranges have in common with ascending, disjoint others."""
     parts: list[Counted] = []
     index = 0
     for first, last, count in sorted(ranges):
-        while index < len(others) and others[index][1] < first:
+        while index < len(limits) and limits[index][1] < first:
             index += 1
         at = index
-        while at < len(others) and others[at][0] <= last:
-            parts.append((max(first, others[at][0]), min(last, others[at][1]), count))
+        while at < len(limits) and limits[at][0] <= last:
+            parts.append((max(first, limits[at][0]), min(last, limits[at][1]), count))
             at += 1
     return parts

@@ -113,20 +113,20 @@ class Snapshot:
 
     def watermark_without(self, kept: Collection[int]) -> int:
         """Return the offset below which all is settled, or its record is kept elsewhere."""
-        ranges = [one[:2] for several in (self.waiting, self.deferred) for one in several]
-        ranges += [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
-        return min([self.cursor, *(first for first, _ in minus(ranges, [(one, one) for one in kept]))])
+        ranges = [entry[:2] for entries in (self.waiting, self.deferred) for entry in entries]
+        ranges += [(entry[0], entry[0]) for entries in (self.moving, self.scheduled) for entry in entries]
+        return min([self.cursor, *(first for first, _ in minus(ranges, [(offset, offset) for offset in kept]))])
 
     @property
     def aside(self) -> list[int]:
         """Offsets of deferred and scheduled messages, which may stay for long, ascending."""
-        return sorted([*offsets_of(one[:2] for one in self.deferred), *(offset for offset, _ in self.scheduled)])
+        return sorted([*offsets_of(entry[:2] for entry in self.deferred), *(offset for offset, _ in self.scheduled)])
 
     @property
     def prepared(self) -> set[str]:
         """Names of the transactions that prepared messages of it."""
         intents = [Prepared.from_text(intent) for _, _, intent in self.moving]
-        return {one.transaction for one in intents if one is not None}
+        return {intent.transaction for intent in intents if intent is not None}
 
     def head(self, versions: Mapping[int, int], changes: Mapping[str, int] | None = None) -> str:
         """Return all but the blocks, as text.
@@ -181,7 +181,7 @@ class Snapshot:
         """
         kept = kept or {}
         unknown = {offset: due for offset, due in kept.items() if self.cursor <= offset < start}
-        for offset in (*self.skipped, *(one[0] for one in self.moving), *(one[0] for one in self.scheduled)):
+        for offset in (*self.skipped, *(entry[0] for entry in self.moving), *(entry[0] for entry in self.scheduled)):
             unknown.pop(offset, None)
         there = union([(start, NEVER), *((offset, offset) for offset in kept)])
         cursor = max(start, min(self.cursor, end))
@@ -193,9 +193,11 @@ class Snapshot:
             cursor=cursor,
             version=self.version,
             has_message_ttl=self.has_message_ttl,
-            waiting=cut([*self.waiting, *((one, one, 0) for one, due in unknown.items() if due is None)], there),
+            waiting=cut(
+                [*self.waiting, *((offset, offset, 0) for offset, due in unknown.items() if due is None)], there
+            ),
             deferred=cut(self.deferred, there),
-            moving=[one for one in self.moving if stays(one[0])],
+            moving=[entry for entry in self.moving if stays(entry[0])],
             skipped=[offset for offset in self.skipped if offset < end],
             epoch=self.epoch if cursor == self.cursor else None,
             dedup_upto=None if self.dedup_upto is None else max(start, min(self.dedup_upto, end)),
@@ -203,18 +205,18 @@ class Snapshot:
             duplicates=common(self.duplicates, [(start, end - 1)]),
             schedules=self.schedules,
             scheduled=[
-                *(one for one in self.scheduled if stays(one[0])),
+                *(entry for entry in self.scheduled if stays(entry[0])),
                 *((offset, due) for offset, due in unknown.items() if due is not None),
             ],
             markers=self.markers,
-            changes=[one for one in self.changes if stays(one[0])],
+            changes=[entry for entry in self.changes if stays(entry[0])],
         )
 
     @property
     def unsettled(self) -> list[Range]:
         """Ranges that are not settled, ascending; the last range has no end."""
-        waiting = [(first, last) for several in (self.waiting, self.deferred) for first, last, _ in several]
-        moving = [(one[0], one[0]) for several in (self.moving, self.scheduled) for one in several]
+        waiting = [(first, last) for entries in (self.waiting, self.deferred) for first, last, _ in entries]
+        moving = [(entry[0], entry[0]) for entries in (self.moving, self.scheduled) for entry in entries]
         beyond = minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
         return union([*waiting, *moving, *beyond])
 
@@ -231,17 +233,17 @@ class Snapshot:
             return self if known.changes == self.changes else known
         ahead = self if self.cursor >= earlier.cursor else earlier
         moves = {move[0]: move for move in (*self.moving, *earlier.moving)}
-        moving = [moves[offset] for offset, _ in common([(one, one) for one in moves], open_ones)]
+        moving = [moves[offset] for offset, _ in common([(offset, offset) for offset in moves], open_ones)]
         times = dict([*earlier.scheduled, *self.scheduled])
-        still = minus([(one, one) for one in sorted(times)], [(move[0], move[0]) for move in moving])
+        still = minus([(offset, offset) for offset in sorted(times)], [(move[0], move[0]) for move in moving])
         scheduled = [(offset, times[offset]) for offset in offsets_of(common(still, open_ones))]
-        apart = union((one[0], one[0]) for several in (moving, scheduled) for one in several)
+        apart = union((entry[0], entry[0]) for entries in (moving, scheduled) for entry in entries)
         aside = [(first, last) for first, last, _ in (*self.deferred, *earlier.deferred)]
         rest = minus(common(open_ones, union([(0, ahead.cursor - 1), *aside])), apart)
         homes: list[list[Counted]] = []
-        for several in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
+        for pair in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
             home: list[Counted] = []
-            for ranges in several:
+            for ranges in pair:
                 part = cut(ranges, rest)
                 rest = minus(rest, [(first, last) for first, last, _ in part])
                 home += part
@@ -315,22 +317,26 @@ class Snapshot:
                 deferred.append((offset, offset, count))
         waiting, deferred = sorted(waiting), sorted(deferred)
         for verb, ranges, change in settled:
-            for one in offsets_of(ranges) if change else ():
-                changes[one] = changes.get(one, {}) | dict(change)
+            for offset in offsets_of(ranges) if change else ():
+                changes[offset] = changes.get(offset, {}) | dict(change)
             if verb == "abandon":
                 continue
             rest, ahead = minus([(0, NEVER)], ranges), common(ranges, [(self.cursor, NEVER)])
             if verb == "defer":
-                aside = cut([(*one, 0) for one in ahead], minus([(0, NEVER)], [one[:2] for one in deferred]))
+                aside = cut([(*entry, 0) for entry in ahead], minus([(0, NEVER)], [entry[:2] for entry in deferred]))
                 deferred = sorted([*deferred, *cut(waiting, ranges), *aside])
             else:
                 deferred = cut(deferred, rest)
             waiting = cut(waiting, rest)
             # If a moving message was settled, its transfer was given up since.
-            moving = [one for one in moving if common([(one[0], one[0])], rest)]
+            moving = [entry for entry in moving if common([(entry[0], entry[0])], rest)]
             skipped += offsets_of(ahead)
         held = union(
-            [(self.cursor, NEVER), *(one[:2] for one in (*waiting, *deferred)), *((one[0], one[0]) for one in moving)]
+            [
+                (self.cursor, NEVER),
+                *(entry[:2] for entry in (*waiting, *deferred)),
+                *((entry[0], entry[0]) for entry in moving),
+            ]
         )
         still = _still_changed(((offset, change, False) for offset, change in changes.items()), held)
         return replace(self, waiting=waiting, deferred=deferred, moving=moving, skipped=skipped, changes=still)
@@ -355,29 +361,31 @@ class Written:
 
     def to_script(self) -> str:
         """Return the text that ``lua/restore.lua`` reads."""
-        one = self.snapshot
-        known: dict[str, object] = {} if one.epoch is None else {"epoch": str(one.epoch)}
-        if one.dedup_upto is not None:
-            dedup_upto = one.dedup_upto if self.window_start is None else min(one.dedup_upto, self.window_start)
-            known |= {"dedup_upto": str(dedup_upto), "dedup_checkpoint": str(one.dedup_upto)}
-            known |= {"duplicates": [list(map(str, part)) for part in one.duplicates]}
-            known |= {} if one.dedup_epoch is None else {"dedup_epoch": str(one.dedup_epoch)}
-        if one.changes:
-            known["changes"] = [(str(offset), change, prepared) for offset, change, prepared in one.changes]
+        snapshot = self.snapshot
+        known: dict[str, object] = {} if snapshot.epoch is None else {"epoch": str(snapshot.epoch)}
+        if snapshot.dedup_upto is not None:
+            dedup_upto = (
+                snapshot.dedup_upto if self.window_start is None else min(snapshot.dedup_upto, self.window_start)
+            )
+            known |= {"dedup_upto": str(dedup_upto), "dedup_checkpoint": str(snapshot.dedup_upto)}
+            known |= {"duplicates": [list(map(str, part)) for part in snapshot.duplicates]}
+            known |= {} if snapshot.dedup_epoch is None else {"dedup_epoch": str(snapshot.dedup_epoch)}
+        if snapshot.changes:
+            known["changes"] = [(str(offset), change, prepared) for offset, change, prepared in snapshot.changes]
         if self.rules_version:
             known["rules"] = str(self.rules_version)
         return json.dumps(
             known
             | {
-                "cursor": str(one.cursor),
-                "version": str(one.version + VERSIONS_AHEAD),
-                "has_message_ttl": one.has_message_ttl,
-                "waiting": [list(map(str, part)) for part in one.waiting],
-                "deferred": [list(map(str, part)) for part in one.deferred],
-                "moving": [list(map(str, part)) for part in one.moving],
-                "skipped": list(map(str, one.skipped)),
-                "schedules": one.schedules,
-                "scheduled": [(str(offset), str(when)) for offset, when in one.scheduled],
+                "cursor": str(snapshot.cursor),
+                "version": str(snapshot.version + VERSIONS_AHEAD),
+                "has_message_ttl": snapshot.has_message_ttl,
+                "waiting": [list(map(str, part)) for part in snapshot.waiting],
+                "deferred": [list(map(str, part)) for part in snapshot.deferred],
+                "moving": [list(map(str, part)) for part in snapshot.moving],
+                "skipped": list(map(str, snapshot.skipped)),
+                "schedules": snapshot.schedules,
+                "scheduled": [(str(offset), str(when)) for offset, when in snapshot.scheduled],
                 "states": [
                     (state.session, str(state.version), str(state.updated), state.value) for state in self.states
                 ],
@@ -415,8 +423,8 @@ def _chunks(changes: Sequence[Changed], first: int, size: int) -> Iterator[tuple
         return
     # Blocks of offsets, then halves of these; of one message, at last, what a transaction would change.
     part = BLOCK if size > BLOCK else max(size // 2, 1)
-    for (begin, _), several in groupby(changes, lambda one: (one[0] // part * part, size == 1 and one[2])):
-        yield from _chunks(list(several), begin, part)
+    for (begin, _), group in groupby(changes, lambda change: (change[0] // part * part, size == 1 and change[2])):
+        yield from _chunks(list(group), begin, part)
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:

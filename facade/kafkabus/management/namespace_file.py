@@ -75,7 +75,7 @@ def _settings_of(create: Callable[..., object]) -> AfterValidator:
         for written, value in given.items():
             name = to_snake(written)
             if name not in known:
-                near = [to_pascal(one) for one in get_close_matches(name, known, n=1)]
+                near = [to_pascal(close_match) for close_match in get_close_matches(name, known, n=1)]
                 remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(map(to_pascal, known))}"
                 raise ValueError(f"there is no setting {written!r}: {remedy}")
             # Microsoft's files have empty texts for no destination.
@@ -432,8 +432,8 @@ def _apply_rules(
 
 def _told(file: Path, error: ValidationError) -> Iterator[str]:
     """Return a line for each error, with its place in the file."""
-    for one in error.errors(include_url=False):
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in one["loc"]).lstrip(".")
-        unknown = one["type"] == "extra_forbidden"
-        text = "there is no entry of that name here" if unknown else one["msg"].removeprefix("Value error, ")
+    for problem in error.errors(include_url=False):
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in problem["loc"]).lstrip(".")
+        unknown = problem["type"] == "extra_forbidden"
+        text = "there is no entry of that name here" if unknown else problem["msg"].removeprefix("Value error, ")
         yield f"{file}: {place}: {text}" if place else f"{file}: {text}"

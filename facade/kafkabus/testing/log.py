@@ -252,7 +252,7 @@ class MemoryTopics:
             found: dict[int, tuple[int, int | None]] = {}
             for partition in partitions:
                 log = self._log(name, partition)
-                record = next((one for one in log.committed if one.timestamp()[1] >= moment_ms), None)
+                record = next((message for message in log.committed if message.timestamp()[1] >= moment_ms), None)
                 found[partition] = (log.end, None) if record is None else (record.offset() or 0, record.timestamp()[1])
             return found
 
@@ -278,9 +278,9 @@ class MemoryTopics:
         with self._cluster.grown:
             logs = {name: self._cluster.topics[name].logs for name in topics if name in self._cluster.topics}
             return {
-                name: {partition: log.end for partition, log in enumerate(several)}
-                for name, several in logs.items()
-                if all(log.start == log.end for log in several)
+                name: {partition: log.end for partition, log in enumerate(partitions)}
+                for name, partitions in logs.items()
+                if all(log.start == log.end for log in partitions)
             }
 
     def delete_records(self, name: str, upto: Mapping[int, int]) -> None:

@@ -73,7 +73,7 @@ class Store:
             not_as_written_script().sha: self._not_as_written,
             figures_script().sha: self._figures,
         }
-        others = (
+        scripts = (
             create_script,
             restore_script,
             heartbeat_script,
@@ -82,7 +82,7 @@ class Store:
             reserve_script,
             let_go_script,
         )
-        self._by_text = {script.text: script.sha for script in (*(each() for each in others), *request_scripts())}
+        self._by_text = {script.text: script.sha for script in (*(each() for each in scripts), *request_scripts())}
 
     def evaluate(self, sha: str, count: int, *arguments: Any) -> Any:
         """Run a script; its keys are the first arguments."""
@@ -122,7 +122,7 @@ class Store:
             heard_of = self._heard_of.get(key)
             if not heard_of:
                 return []
-            client, (_, moment) = max(heard_of.items(), key=lambda one: one[1])
+            client, (_, moment) = max(heard_of.items(), key=lambda item: item[1])
             return [(client.encode(), moment)]
 
     def delete(self, keys: Sequence[str]) -> int:
@@ -153,8 +153,8 @@ class Store:
         """Put no further rings into a queue, of some bells or of all."""
         with self._guard:
             for channel in list(self._listeners) if channels is None else channels:
-                several = self._listeners.get(channel, [])
-                several[:] = [one for one in several if one is not heard]
+                listeners = self._listeners.get(channel, [])
+                listeners[:] = [listener for listener in listeners if listener is not heard]
 
     def publish(self, channel: str, text: str) -> None:
         """Give a text to those that listen to a channel."""
@@ -310,7 +310,7 @@ class Store:
         entities = self._entities(keys[0])
         entities.pop(name, None)
         before = list(reserved)[: list(reserved).index((token, name))]
-        counted = {one[1]: reserved[one] for one in before if one[1] != name} | entities
+        counted = {reservation[1]: reserved[reservation] for reservation in before if reservation[1] != name} | entities
         upto, own, *_ = self._find_descriptions(keys[:2], [""])
         return [upto, own, len(counted), sum(counted.values())]
 

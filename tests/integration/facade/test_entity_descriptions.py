@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from kafkabus._ledger.keys import description_index_key, descriptions_key
-from kafkabus._sync.redis.connection import NOTHING, Described, DescriptionCache, RedisConnection
+from kafkabus._sync.redis.connection import NOTHING, DescriptionCache, DescriptionRecord, RedisConnection
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import MessagingEntityNotFoundError
 from kafkabus.management import ServiceBusAdministrationClient
@@ -31,7 +31,7 @@ def before_all_is_kept(monkeypatch: pytest.MonkeyPatch, act: Callable[[], object
     keep = DescriptionCache.keep
 
     def late(
-        cache: DescriptionCache, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING
+        cache: DescriptionCache, described: Mapping[str, DescriptionRecord], *, all_of: str = "", upto: int = NOTHING
     ) -> None:
         if all_of:
             monkeypatch.undo()
@@ -50,15 +50,17 @@ def lose_all(runtime: RunningNamespace) -> None:
 def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: DescriptionCache) -> None:
     """The last record of each name counts; a deletion is a record, too."""
     records = {
-        "kept": [Described(1, "one"), Described(4, None), Described(10, "three")],
-        "deleted": [Described(2, "one"), Described(9, None)],
+        "kept": [DescriptionRecord(1, "one"), DescriptionRecord(4, None), DescriptionRecord(10, "three")],
+        "deleted": [DescriptionRecord(2, "one"), DescriptionRecord(9, None)],
     }
     steps = [{name: described} for name, several in records.items() for described in several]
     random.Random(5).shuffle(steps)
     for step in steps:
         cache.keep(step)
     assert cache.all() == (NOTHING, {"kept": "three"})
-    cache.keep({"deleted": Described(2, "one"), "kept": Described(4, None)}, all_of=cache.life(), upto=11)
+    cache.keep(
+        {"deleted": DescriptionRecord(2, "one"), "kept": DescriptionRecord(4, None)}, all_of=cache.life(), upto=11
+    )
     assert cache.all() == (11, {"kept": "three"})
     assert cache.get("kept") == (11, "three")
     assert cache.get("deleted") == (11, None)
@@ -66,21 +68,25 @@ def test_in_whatever_order_it_comes_the_last_record_of_the_topic_counts(cache: D
 
 def test_a_cache_holds_all_up_to_the_first_record_that_it_was_not_told_of(cache: DescriptionCache) -> None:
     """A late client leaves a gap behind its record, which the next reader of the topic closes."""
-    cache.keep({"first": Described(0, "one")}, all_of=cache.life(), upto=1)
-    cache.keep({"second": Described(1, "two")})
+    cache.keep({"first": DescriptionRecord(0, "one")}, all_of=cache.life(), upto=1)
+    cache.keep({"second": DescriptionRecord(1, "two")})
     assert cache.get("second") == (2, "two")
-    cache.keep({"fourth": Described(3, "four")})
+    cache.keep({"fourth": DescriptionRecord(3, "four")})
     assert cache.get("fourth") == (2, "four")
-    cache.keep({"third": Described(2, None)})
+    cache.keep({"third": DescriptionRecord(2, None)})
     assert cache.get("third") == (3, None)
-    cache.keep({"first": Described(0, "one"), "second": Described(1, "two")}, all_of=cache.life(), upto=2)
+    cache.keep(
+        {"first": DescriptionRecord(0, "one"), "second": DescriptionRecord(1, "two")}, all_of=cache.life(), upto=2
+    )
     assert cache.get("fourth") == (3, "four")
 
 
 def test_what_the_topic_names_no_more_was_deleted(cache: DescriptionCache) -> None:
     """Kafka drops the record of a deletion after a day. A replica that lagged may still have the deleted entity."""
-    cache.keep({"gone": Described(0, "one"), "later": Described(5, "three")}, all_of=cache.life(), upto=1)
-    cache.keep({"stays": Described(1, "two")}, all_of=cache.life(), upto=4)
+    cache.keep(
+        {"gone": DescriptionRecord(0, "one"), "later": DescriptionRecord(5, "three")}, all_of=cache.life(), upto=1
+    )
+    cache.keep({"stays": DescriptionRecord(1, "two")}, all_of=cache.life(), upto=4)
     assert cache.all() == (4, {"stays": "two", "later": "three"})
 
 
@@ -148,11 +154,11 @@ def test_the_index_is_that_of_the_descriptions(cache: DescriptionCache, runtime:
             text = described(name) if is_there else None
             kind = dice.choice(["write", "late", "load", "old", "lost", "emptied"])
             if kind == "write":
-                cache.keep({name: Described(offset, text)})
+                cache.keep({name: DescriptionRecord(offset, text)})
             elif kind == "late":
-                cache.keep({name: Described(offset // 2, text)})
+                cache.keep({name: DescriptionRecord(offset // 2, text)})
             elif kind == "load":
-                every = {one: Described(offset, described(one)) for one in names if dice.random() < 0.6}
+                every = {one: DescriptionRecord(offset, described(one)) for one in names if dice.random() < 0.6}
                 cache.keep(every, all_of=cache.life(), upto=offset + 1)
             elif kind == "old" and is_there:
                 store.hset(key, name, f"{offset} {text}")
@@ -175,7 +181,7 @@ def test_the_index_is_that_of_the_descriptions(cache: DescriptionCache, runtime:
 
 def test_reservations_count_for_those_that_come_later(cache: DescriptionCache) -> None:
     """Until they are given back, or the entity is there."""
-    cache.keep({"a": Described(0, described("a"))}, all_of=cache.life(), upto=1)
+    cache.keep({"a": DescriptionRecord(0, described("a"))}, all_of=cache.life(), upto=1)
 
     def room(name: str, creation: str = "one", *, partitioned: bool = False) -> tuple[int, int]:
         found = cache.reserve(name, creation, partitioned=partitioned, seconds=60)
@@ -188,7 +194,7 @@ def test_reservations_count_for_those_that_come_later(cache: DescriptionCache) -
     assert room("third") == (3, 1)
     cache.reserve("first", "other", partitioned=False, seconds=0)
     assert room("third") == (3, 1)
-    cache.keep({"first": Described(1, described("first"))})
+    cache.keep({"first": DescriptionRecord(1, described("first"))})
     assert room("first") == (1, 0)
     assert room("third") == (3, 1)
     cache.reserve("secondp", "one", partitioned=True, seconds=0)

@@ -12,7 +12,7 @@ from redis import Redis
 
 from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient, ServiceBusMessage, ServiceBusReceivedMessage
 from kafkabus._core.entity import Entity
-from kafkabus._ledger.operations import Ledger, ListUpdatedStates, SessionState
+from kafkabus._ledger.operations import Ledger, ListUpdatedStates, StoredSessionState
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.dispositions.transfer import Transfers
@@ -192,7 +192,7 @@ def test_a_state_that_comes_late_does_not_stand(own_runtime: EmbeddedRuntime, co
                 receiver.session.set_state("first")
                 (before,) = (one for one in states_of(context, entity) if one.session == name)
                 receiver.session.set_state(last)
-                late = SessionState(name, before.version, before.updated, before.value, False)
+                late = StoredSessionState(name, before.version, before.updated, before.value, False)
                 context.stores.session_states.store(entity, entity.ledgers[0], late)
                 found = [one for one in states_of(context, entity) if one.session == name]
                 assert len(found) == (expected is not None)

@@ -19,7 +19,7 @@ from kafkabus._core.raw_message import SCHEDULED
 from kafkabus.gateway.amqp.frames import frame_of
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Released, Source, Target, Transfer
 from kafkabus.gateway.sas_tokens import Policies, Policy, Right, UnauthorizedError
-from kafkabus.gateway.server import client_load, client_socket, management, receivers, requests
+from kafkabus.gateway.server import client_load, client_socket, peeking, receivers, requests
 from kafkabus.gateway.server import peer as peers
 from kafkabus.gateway.server.client_load import ClientLoad
 from kafkabus.gateway.server.connection_claims import Claims
@@ -322,8 +322,8 @@ async def test_less_is_read_of_each_while_all_wait_for_too_much(namespace: InMem
 
 async def test_a_peek_is_answered_with_so_many_bytes(client: AmqpClient, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next one goes on; a single message comes whatever its size is."""
-    monkeypatch.setattr(management, "PEEKED_BYTES", 2_500)
-    monkeypatch.setattr(management, "PEEKED_AT_ONCE", 2)
+    monkeypatch.setattr(peeking, "PEEKED_BYTES", 2_500)
+    monkeypatch.setattr(peeking, "PEEKED_AT_ONCE", 2)
     sender = await client.sender("q")
     for _ in range(5):
         await sender.send(message("x" * 1_000))

@@ -34,6 +34,7 @@ from kafkabus.gateway.amqp.performatives import (
 )
 from kafkabus.gateway.server import client_socket, management
 from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import scheduling as schedules
 from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
@@ -842,7 +843,7 @@ async def test_many_messages_are_scheduled_in_parts(
         return await schedule(sender, outgoing, timeout)
 
     monkeypatch.setattr(ServiceBusSender, "_schedule", scheduling)
-    monkeypatch.setattr(management, "SCHEDULED_AT_ONCE", 2)
+    monkeypatch.setattr(schedules, "SCHEDULED_AT_ONCE", 2)
     when = {Symbol("x-opt-scheduled-enqueue-time"): datetime.now(timezone.utc) + timedelta(hours=1)}
     entries = [{"message-id": "m", "message": message(str(number), message_annotations=when)} for number in range(5)]
     options = {"operation": "com.microsoft:schedule-message"}

@@ -15,7 +15,7 @@ from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
 from kafkabus.gateway.server import conditions as service_bus
-from kafkabus.gateway.server import management, receivers
+from kafkabus.gateway.server import deferred_messages, receivers
 from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
@@ -521,16 +521,16 @@ async def test_deferred_messages_are_had_together_or_not_at_all(
     client: AmqpClient, other: AmqpClient, monkeypatch: pytest.MonkeyPatch, takes: bool
 ) -> None:
     """Several at once are asked for; an answer has so many bytes, and those that do not fit stay deferred and unlocked."""
-    monkeypatch.setattr(management, "RECEIVED_AT_ONCE", 2)
+    monkeypatch.setattr(deferred_messages, "RECEIVED_AT_ONCE", 2)
     deferred = await Deferred.made(client, 5, size=1_000)
     mode = {"receiver-settle-mode": UInt(0 if takes else 1)}
 
     async def asked(*numbers: int) -> tuple[int, Any]:
         return await operation(other, "receive-by-sequence-number", {"sequence-numbers": Array(list(numbers)), **mode})
 
-    monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 4_000)
+    monkeypatch.setattr(deferred_messages, "MOST_RECEIVED_BYTES", 4_000)
     assert await asked(*deferred.numbers) == (403, c.RESOURCE_LIMIT_EXCEEDED)
-    monkeypatch.setattr(management, "MOST_RECEIVED_BYTES", 9_000)
+    monkeypatch.setattr(deferred_messages, "MOST_RECEIVED_BYTES", 9_000)
     assert await asked(*deferred.numbers[:3], 1 << 40) == (404, service_bus.MESSAGE_NOT_FOUND)
     status, found = await asked(*deferred.numbers, *deferred.numbers)
     assert (status, len(found["messages"])) == (200, 5)

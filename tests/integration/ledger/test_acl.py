@@ -34,7 +34,7 @@ from kafkabus._ledger.scripts import (
     restore_script,
 )
 from kafkabus._ledger.snapshot import StoredState
-from kafkabus._sync.redis.connection import Described, DescriptionCache, RedisConnection
+from kafkabus._sync.redis.connection import DescriptionCache, DescriptionRecord, RedisConnection
 from kafkabus.embedded.ports import HOST
 from kafkabus.embedded.redis_server import OLDEST, RedisProgram
 from kafkabus.exceptions import ServiceBusAuthorizationError
@@ -415,8 +415,8 @@ def test_heartbeats_and_descriptions_touch_declared_keys_alone(store: Narrow, po
         assert ledger_client.heartbeat(receivers, "three", 60) == ["three"]
 
         descriptions = DescriptionCache(RedisConnection(client, address="redis", namespace="acl"), "acl")
-        descriptions.keep({"q": Described(1, "text"), "gone": Described(2, None)})
-        descriptions.keep({"q": Described(0, "older")}, all_of=descriptions.life(), upto=3)
+        descriptions.keep({"q": DescriptionRecord(1, "text"), "gone": DescriptionRecord(2, None)})
+        descriptions.keep({"q": DescriptionRecord(0, "older")}, all_of=descriptions.life(), upto=3)
         assert descriptions.all() == (3, {"q": "text"})
         assert descriptions.find("q").texts == ["text"]
         for seconds, entities in ((60, 1), (0, 0), (60, 1)):

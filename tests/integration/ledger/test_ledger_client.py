@@ -21,7 +21,7 @@ from kafkabus._async.redis.connection import CALLS_AT_ONCE, connect
 from kafkabus._async.redis.connection import RedisConnection as AsyncRedisConnection
 from kafkabus._async.redis.ledger_client import LedgerClient as AsyncLedgerClient
 from kafkabus._ledger.keys import LedgerKeys
-from kafkabus._ledger.operations import Claim, Ledger, Operation, Prepare, Request, Seen, Settlement
+from kafkabus._ledger.operations import Claim, Ledger, LedgerRequest, Operation, Prepare, Seen, Settlement
 from kafkabus._sync.compat import Bell
 from kafkabus._sync.redis.connection import RedisConnection
 from kafkabus._sync.redis.ledger_client import LedgerClient
@@ -127,7 +127,7 @@ def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
     class Busy(Ledger):
         """A ledger to which an operation is added whenever it is asked for its request."""
 
-        def next_request(self) -> Request | None:
+        def next_request(self) -> LedgerRequest | None:
             bench.ledger_client._waiting[self] = None
             return super().next_request()
 

@@ -116,11 +116,11 @@ class Dispositions:
         Returns:
             The records of the other messages.
         """
-        items, others = part_scheduled(records)
+        items, remaining = part_scheduled(records)
         if items:
             self._marks.mark_later(entity, partition, "schedules")
             await self._connections.ledger_client.execute(Schedule(entity.ledgers[partition], items))
-        return others
+        return remaining
 
     async def activate(self, entity: Entity, partition: int) -> None:
         """Enqueue scheduled messages whose time has come; if that fails, the next receiver, or upkeep, tries again."""

@@ -69,10 +69,10 @@ class DuplicateScan:
                 # The records before are large.
                 look_back //= 10
                 continue
-            one = detect_duplicates(entity, partition, at, upto, records)
-            await self._connections.ledger_client.execute(one)
-            at = one.dedup_upto
-            if one.log_truncated is not None:
+            detection = detect_duplicates(entity, partition, at, upto, records)
+            await self._connections.ledger_client.execute(detection)
+            at = detection.dedup_upto
+            if detection.log_truncated is not None:
                 # The receiver that reads on from the cursor finds out from which offset on.
                 LOGGER.warning(
                     "log_truncated entity=%s partition=%d scanned_to=%d: its log was truncated",
@@ -119,7 +119,9 @@ class DuplicateScan:
             return
         connections, until = self._connections, time.monotonic() + JUDGED_WITHIN
         stored = await connections.topics.stored_ends(entity.topic, list(offsets))
-        wanted = {partition: min(stored[partition], max(several) + 1) for partition, several in offsets.items()}
+        wanted = {
+            partition: min(stored[partition], max(wanted_offsets) + 1) for partition, wanted_offsets in offsets.items()
+        }
         while late := await self._scan_towards(entity, wanted):
             if time.monotonic() >= until:
                 raise OperationTimeoutError(

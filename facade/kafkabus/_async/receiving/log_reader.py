@@ -156,7 +156,8 @@ class _Pace:
 class LogReader:
     """Reads the logs of an entity for all receivers of one client.
 
-    It implements ``RecordSink``: fetched records go into the plan; and ``Listener``: it hears of messages that came back.
+    It implements ``RecordSink``: fetched records go into the plan; and ``NotificationListener``: it is notified of messages
+    that came back.
 
     Args:
         parts: The parts of the client.
@@ -247,7 +248,7 @@ class LogReader:
         """Have the receiver that waits look whether it still wants messages."""
         self._bell.ring()
 
-    # Listener.
+    # NotificationListener.
 
     @property
     def is_receiving(self) -> bool:

@@ -209,7 +209,7 @@ class RedisConnection:
             return False  # The credentials may not ask.
 
 
-class Described(NamedTuple):
+class DescriptionRecord(NamedTuple):
     """A record of the descriptions' topic.
 
     Attributes:
@@ -332,7 +332,7 @@ class DescriptionCache:
         (life,) = await self._connection.call(lambda: self._redis.hmget(self._key, [_LIFE]))
         return text_of(life)
 
-    async def keep(self, described: Mapping[str, Described], *, all_of: str = "", upto: int = NOTHING) -> None:
+    async def keep(self, described: Mapping[str, DescriptionRecord], *, all_of: str = "", upto: int = NOTHING) -> None:
         """Keep records of the topic, except for entities of which the cache knows later records.
 
         Args:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kafkabus._async.compat import sleep
 from kafkabus._async.kafka.compacted_topic import CompactedTopic
-from kafkabus._async.redis.connection import Described, DescriptionCache
+from kafkabus._async.redis.connection import DescriptionCache, DescriptionRecord
 from kafkabus._core.exceptions import (
     NamespaceFormatError,
     OperationTimeoutError,
@@ -276,7 +276,7 @@ class EntityDescriptions:
             await self._load()
         else:
             self._upto = max(self._upto, offset + 1)
-            await self._cache.keep({name: Described(offset, text)})
+            await self._cache.keep({name: DescriptionRecord(offset, text)})
 
     async def _text_of(self, name: str) -> str | None:
         upto, (text,) = await self._read_cached([name])
@@ -309,12 +309,12 @@ class EntityDescriptions:
 
     async def _load(self) -> dict[str, str]:
         """Read the topic to its end, fill the cache, and return the descriptions by name."""
-        described: dict[str, Described] = {}
+        described: dict[str, DescriptionRecord] = {}
         life = await self._cache.life()
         records, end = await self._topic.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-            described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+            described[name] = DescriptionRecord(place_of(record)[2], None if text is None else text.decode())
         self._check_format(described[NAMESPACE].text if NAMESPACE in described else None)
         # A broker that lags behind may not know the topic yet, so a cache of no records never counts as complete.
         await self._cache.keep(described, all_of=life if end > 0 else "", upto=end)

@@ -11,7 +11,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import SessionLockLostError
 from kafkabus._core.record import as_bytes
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
-from kafkabus._ledger.operations import Ledger, NoteStoredState, SessionState
+from kafkabus._ledger.operations import Ledger, NoteStoredState, StoredSessionState
 from kafkabus._ledger.snapshot import StoredState
 from kafkabus_mapping.keys import partition_of
 
@@ -30,7 +30,7 @@ class SessionStates:
         self._connections = connections
         self._topic = connections.compacted_topic("session-states", COMPACTED_TOPIC)
 
-    async def store(self, entity: Entity, ledger: Ledger, state: SessionState) -> None:
+    async def store(self, entity: Entity, ledger: Ledger, state: StoredSessionState) -> None:
         """Store a state, and then any other that the ledger holds by then, because the last record counts.
 
         Args:
@@ -43,7 +43,7 @@ class SessionStates:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         lost = False
-        later: SessionState | None = state
+        later: StoredSessionState | None = state
         while later is not None:
             value = None
             if later.value is not None:

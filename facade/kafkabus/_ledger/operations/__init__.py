@@ -1,6 +1,6 @@
 """Operations on a ledger and their replies: the Python side of ``lua/``, without I/O; a file for each fragment."""
 
-from kafkabus._ledger.operations.base import Ledger, LedgerFigures, LedgerState, Look, Operation, Request
+from kafkabus._ledger.operations.base import Ledger, LedgerFigures, LedgerRequest, LedgerState, Look, Operation
 from kafkabus._ledger.operations.checkpoint import TakeSnapshot
 from kafkabus._ledger.operations.claim import IN_FLIGHT_LIMIT, Claim, Granted, Seen, Tail, new_lease, read_granted
 from kafkabus._ledger.operations.deferred import Recall, Seize
@@ -20,8 +20,8 @@ from kafkabus._ledger.operations.session_state import (
     GetState,
     ListUpdatedStates,
     NoteStoredState,
-    SessionState,
     SetState,
+    StoredSessionState,
 )
 from kafkabus._ledger.operations.settle import Deferral, Renewal, Settlement
 from kafkabus._ledger.operations.transaction import Prepare, Resolve
@@ -56,6 +56,7 @@ __all__ = [
     "Leave",
     "Ledger",
     "LedgerFigures",
+    "LedgerRequest",
     "LedgerState",
     "ListSessions",
     "ListUpdatedStates",
@@ -74,17 +75,16 @@ __all__ = [
     "Purge",
     "Recall",
     "Renewal",
-    "Request",
     "Resolve",
     "Retreat",
     "Schedule",
     "Seen",
     "Seize",
-    "SessionState",
     "SetRulesVersion",
     "SetState",
     "Settlement",
     "SkipRecord",
+    "StoredSessionState",
     "Tail",
     "TakeSnapshot",
     "new_lease",

@@ -45,7 +45,7 @@ class Ledger:
         self.script_keys = (*keys.shared, keys.slot(client_id))
         self.number = 0
         self.pending: deque[Operation] = deque()
-        self.in_doubt: Request | None = None
+        self.in_doubt: LedgerRequest | None = None
         self.measured_at_ms: float | None = None
         self.has_changes = False
         self._ahead_ms = self._skew_ms = 0.0
@@ -74,7 +74,7 @@ class Ledger:
         """Return how many seconds it takes until its clock shows ``moment_ms``: an estimate that is never too high."""
         return (moment_ms - self._ahead_ms) / 1000 - time.monotonic()
 
-    def next_request(self) -> Request | None:
+    def next_request(self) -> LedgerRequest | None:
         """Return the request to send now: the one in doubt, else the pending operations (settlements before claims), else None.
 
         An operation that grants messages is left out if its caller was cancelled, because no caller would hold them: the next
@@ -91,7 +91,7 @@ class Ledger:
             if len(operations) > 1:
                 operations.sort(key=lambda operation: operation.grants)
             self.number += 1
-            self.in_doubt = Request(self, self.number, operations)
+            self.in_doubt = LedgerRequest(self, self.number, operations)
         return self.in_doubt
 
 
@@ -227,7 +227,7 @@ class Operation:
 
 
 @dataclass(slots=True)
-class Request:
+class LedgerRequest:
     """A numbered request.
 
     Attributes:
@@ -247,7 +247,7 @@ class Request:
         self.groups = _groups(self.operations)
         arguments = [_arguments(group) for group in self.groups]
         self.payload = json.dumps(arguments, separators=(",", ":"))
-        self.names = frozenset(one["op"] for one in arguments)
+        self.names = frozenset(argument["op"] for argument in arguments)
 
     def script_arguments(self) -> tuple[object, ...]:
         """Return the arguments of ``EVALSHA`` behind the script's name: the number of keys, the keys, its arguments."""
@@ -271,5 +271,5 @@ def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:
 def _arguments(group: list[Operation]) -> dict[str, Any]:
     arguments = group[0].arguments()
     if len(group) > 1:
-        arguments["ranges"] = words_of(merge_offsets(single[2] for one in group if (single := one.single)))
+        arguments["ranges"] = words_of(merge_offsets(single[2] for operation in group if (single := operation.single)))
     return arguments

@@ -11,7 +11,7 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 
 
 @dataclass(frozen=True, slots=True)
-class SessionState:
+class StoredSessionState:
     """A state that an application keeps of a session.
 
     Attributes:
@@ -42,13 +42,13 @@ class _OfState(Operation):
     def __init__(self, ledger: Ledger) -> None:
         super().__init__(ledger)
         self.gone = False
-        self.state: SessionState | None = None
+        self.state: StoredSessionState | None = None
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
         self.gone = "gone" in reply
         if "session" in reply:
-            self.state = SessionState(
+            self.state = StoredSessionState(
                 session=reply["session"],
                 version=int(reply["version"]),
                 updated=int(reply["updated"]),

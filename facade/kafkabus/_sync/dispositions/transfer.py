@@ -324,7 +324,7 @@ class Transfers:
         try:
             # Each by itself, those that failed before at last: no destination keeps transfers to others from being finished.
             for where, orphans in sorted(
-                by_destination.items(), key=lambda one: (source.ledger, one[0]) in self._failed
+                by_destination.items(), key=lambda item: (source.ledger, item[0]) in self._failed
             ):
                 if time.monotonic() - began <= ORPHAN_AGE / 2:
                     self._failed.add((source.ledger, where))
@@ -518,7 +518,9 @@ class Transfers:
         losers = [move for move in moves if move.winner is not None and move.winner != move.at]
         if losers:
             readers = self._catalog.readers_of(destination.entity)
-            skips = [SkipRecord(one.ledgers[destination.partition], move.at) for one in readers for move in losers]
+            skips = [
+                SkipRecord(reader.ledgers[destination.partition], move.at) for reader in readers for move in losers
+            ]
             self._connections.ledger_client.execute(*skips)
             for skip in skips:
                 LOGGER.info(
@@ -567,7 +569,7 @@ class Transfers:
     def _read(self, source: EntityLog, offsets: Sequence[int]) -> dict[int, Record]:
         """Return records by their offsets; log an error for those that the log does not have any more."""
         found: dict[int, Record] = {}
-        for sweep in sweeps(merge_offsets(offsets), lambda one: one, at_once=SEARCHED_AT_ONCE):
+        for sweep in sweeps(merge_offsets(offsets), lambda run: run, at_once=SEARCHED_AT_ONCE):
             first, last = sweep[0][0], sweep[-1][1]
             stored = self._archive.read_as_stored(source.entity, source.partition, first, last)
             for record in source.entity.change_granted(stored):

@@ -21,11 +21,11 @@ from kafkabus._ledger.keys import WHOLE_ENTITY, upkeep_channel
 from kafkabus._ledger.operations import (
     Ledger,
     LedgerFigures,
+    LedgerRequest,
     LedgerState,
     Look,
     Operation,
     Prepare,
-    Request,
     TakeSnapshot,
 )
 from kafkabus._ledger.scripts import (
@@ -640,7 +640,7 @@ class LedgerClient:
             for request in requests:
                 self._go_on_with(request.ledger)
 
-    def _exchange(self, requests: list[Request]) -> list[Any]:
+    def _exchange(self, requests: list[LedgerRequest]) -> list[Any]:
         calls = [(self._script_for(request.names), request.script_arguments()) for request in requests]
         if len(calls) == 1:
             ((script, arguments),) = calls
@@ -686,7 +686,7 @@ class LedgerClient:
             return False
         return all(operation.done or operation.ledger in missing for operation in errand.operations)
 
-    def _set_aside(self, request: Request) -> None:
+    def _set_aside(self, request: LedgerRequest) -> None:
         """Set aside a ledger that Redis does not hold: the request did nothing, and is repeated once the ledger exists."""
         ledger = request.ledger
         self._missing[ledger] = None
@@ -728,7 +728,7 @@ class LedgerClient:
         if ledger not in self._missing and (ledger.in_doubt is not None or ledger.pending):
             self._waiting[ledger] = None
 
-    def _take_reply(self, request: Request, reply: Any, asked_at: float) -> bool:
+    def _take_reply(self, request: LedgerRequest, reply: Any, asked_at: float) -> bool:
         """Resolve a request's operations; return False if Redis does not hold its ledger."""
         ledger = request.ledger
         if isinstance(reply, RedisError):
@@ -799,7 +799,7 @@ class LedgerClient:
             observer.on_redis_call(time.monotonic() - began, failure)
 
 
-def _fail(request: Request, error: Exception) -> None:
+def _fail(request: LedgerRequest, error: Exception) -> None:
     for operation in request.operations:
         if not operation.done:
             operation.fail(error)

@@ -37,7 +37,7 @@ USES_REMEMBERED = 10_000
 """Of how many entities a client remembers when it said so."""
 
 
-class Listener(Protocol):
+class NotificationListener(Protocol):
     """The reader of an entity's logs. It is called in the worker's thread, or in its task.
 
     Attributes:
@@ -77,13 +77,13 @@ class Notifications:
         self._ledger_client = ledger_client
         self._client_id = client_id
         self._guard = threading.Lock()
-        self._listeners: dict[str, set[Listener]] = {}
+        self._listeners: dict[str, set[NotificationListener]] = {}
         self._left: set[str] = set()
         self._worker: Worker | None = None
         self._heartbeat_at = 0.0
         self._used: dict[str, float] = {}
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: NotificationListener) -> None:
         """Hear the notifications of an entity's ledgers from now on."""
         with self._guard:
             self._listeners.setdefault(listener.entity.channel, set()).add(listener)
@@ -91,7 +91,7 @@ class Notifications:
             if self._worker is None:
                 self._worker = Worker(self._work)
 
-    def leave(self, listener: Listener) -> None:
+    def leave(self, listener: NotificationListener) -> None:
         """Hear them no more, and have other clients know that this one receives no more from the entity."""
         with self._guard:
             channel = listener.entity.channel

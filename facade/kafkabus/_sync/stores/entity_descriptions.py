@@ -23,7 +23,7 @@ from kafkabus._core.record import as_bytes, place_of
 from kafkabus._kafka.delivery_reports import UNKNOWN_OFFSET
 from kafkabus._sync.compat import sleep
 from kafkabus._sync.kafka.compacted_topic import CompactedTopic
-from kafkabus._sync.redis.connection import Described, DescriptionCache
+from kafkabus._sync.redis.connection import DescriptionCache, DescriptionRecord
 from kafkabus_mapping.entities import EntityDescription, read_description
 from kafkabus_mapping.formats import FIRST, unreadable, written_format
 from kafkabus_mapping.namespaces import NamespaceDescription
@@ -277,7 +277,7 @@ class EntityDescriptions:
             self._load()
         else:
             self._upto = max(self._upto, offset + 1)
-            self._cache.keep({name: Described(offset, text)})
+            self._cache.keep({name: DescriptionRecord(offset, text)})
 
     def _text_of(self, name: str) -> str | None:
         upto, (text,) = self._read_cached([name])
@@ -310,12 +310,12 @@ class EntityDescriptions:
 
     def _load(self) -> dict[str, str]:
         """Read the topic to its end, fill the cache, and return the descriptions by name."""
-        described: dict[str, Described] = {}
+        described: dict[str, DescriptionRecord] = {}
         life = self._cache.life()
         records, end = self._topic.read()
         for record in records:
             name, text = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-            described[name] = Described(place_of(record)[2], None if text is None else text.decode())
+            described[name] = DescriptionRecord(place_of(record)[2], None if text is None else text.decode())
         self._check_format(described[NAMESPACE].text if NAMESPACE in described else None)
         # A broker that lags behind may not know the topic yet, so a cache of no records never counts as complete.
         self._cache.keep(described, all_of=life if end > 0 else "", upto=end)

@@ -57,7 +57,7 @@ def _as_is(value: Any) -> Any:
 
 
 def _symbols(value: Any) -> Array:
-    return Array(Symbol(one) for one in ([value] if isinstance(value, str) else value))
+    return Array(Symbol(text) for text in ([value] if isinstance(value, str) else value))
 
 
 BOOL: Final = _Kind((bool,), bool)

@@ -64,7 +64,7 @@ class Budget(Generic[H]):
         while self._sums.get(network, 0) > self._by_address:
             self._end_most(network, key=lambda kept: kept[0])
         while self.bytes > self._total:
-            self._end_most(max(self._kept, key=lambda one: sum(map(sum, self._kept[one].values()))), key=sum)
+            self._end_most(max(self._kept, key=lambda network: sum(map(sum, self._kept[network].values()))), key=sum)
 
     def _end_most(self, network: str, key: Callable[[tuple[int, int]], int]) -> None:
         kept = self._kept[network]

@@ -15,23 +15,23 @@ class Index(Generic[N]):
     def __init__(self) -> None:
         self._by_key: defaultdict[Hashable, dict[N, None]] = defaultdict(dict)
 
-    def add(self, one: N, keys: Iterable[Hashable]) -> None:
+    def add(self, node: N, keys: Iterable[Hashable]) -> None:
         """Add something."""
         for key in keys:
-            self._by_key[key][one] = None
+            self._by_key[key][node] = None
 
-    def remove(self, one: N, keys: Iterable[Hashable]) -> None:
+    def remove(self, node: N, keys: Iterable[Hashable]) -> None:
         """Remove it, if it is there."""
         for key in keys:
             same = self._by_key.get(key)
             if same is not None:
-                same.pop(one, None)
+                same.pop(node, None)
                 if not same:
                     del self._by_key[key]
 
     def first(self, keys: Iterable[Hashable]) -> N | None:
         """Return what has the first of some keys that anything has; None if nothing has any."""
         for key in keys:
-            for one in self._by_key.get(key, ()):
-                return one
+            for node in self._by_key.get(key, ()):
+                return node
         return None

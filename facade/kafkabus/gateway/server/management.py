@@ -3,41 +3,39 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime, timezone
-from itertools import compress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from kafkabus._async.engine.held_session import held_session_of
 from kafkabus._async.engine.receiver_engine import engine_of
-from kafkabus._async.handles.sender import check_outgoing, schedule_outgoing
-from kafkabus._async.receiving.peek import MessagePeeker
 from kafkabus._async.receiving.session_reader import SessionLock, lock_lost
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageLockLostError
-from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.settlement import raise_lost
 from kafkabus._runtime.turns import Pace
-from kafkabus.aio import ServiceBusReceiver, ServiceBusSender, ServiceBusSession
+from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import rights
+from kafkabus.gateway.server.deferred_messages import delete_deferred, receive_deferred
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import message_of
-from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
+from kafkabus.gateway.server.messages import ShownLock
+from kafkabus.gateway.server.peeking import peek_encoded
 from kafkabus.gateway.server.receivers import ReceiverNode
+from kafkabus.gateway.server.request_fields import read_array, read_count_to_delete, read_number, read_time
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
-from kafkabus.gateway.server.rules import described_rule, filter_of
+from kafkabus.gateway.server.rule_requests import RuleRequests
+from kafkabus.gateway.server.scheduling import Scheduling
 from kafkabus.gateway.server.settlements import disposition_of, texts
-from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
-from kafkabus_mapping.amqp.types import Array, Int, Milliseconds, Symbol
-from kafkabus_mapping.codec import to_milliseconds
-from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath
-from kafkabus_mapping.numbers import LockToken, split_sequence_number
+from kafkabus_mapping.amqp.types import Array, Int, Symbol
+from kafkabus_mapping.names import EntityPath
+from kafkabus_mapping.numbers import LockToken
 
 if TYPE_CHECKING:
     from kafkabus.gateway.server.peer import Peer
@@ -47,20 +45,8 @@ LOGGER = logging.getLogger("kafkabus.gateway")
 PREFIX: Final = "com.microsoft:"
 TRACKING_ID: Final = "com.microsoft:tracking-id"
 MOST_PEEKED: Final = 1_000
-PEEKED_AT_ONCE: Final = 100
-RECEIVED_AT_ONCE: Final = 20
-"""How many deferred messages are asked for at once."""
-MOST_RECEIVED_BYTES: Final = 16 * 1024 * 1024
-"""How many bytes the deferred messages have together that a request asks for."""
-PEEKED_BYTES: Final = 4 * 1024 * 1024
-"""How many bytes an answer to a peek has before it ends: fewer messages than were asked for may come at any time."""
-MOST_NUMBERS: Final = 10_000
-SCHEDULED_AT_ONCE: Final = 200
-"""How many messages of a request are scheduled in one go."""
 RENEWED_AT_ONCE: Final = 500
 """How many messages' locks are renewed in one go."""
-MOST_DELETED: Final = 4_000
-"""The most messages that one request deletes, as Service Bus documents it."""
 ALL_FROM_YEAR: Final = 9_999
 """The year from which on a time means all sessions, not those with a younger state."""
 
@@ -114,7 +100,8 @@ class ManagementNode(RequestNode):
         super().__init__(peer, link)
         self._path = path
         self._receivers: dict[bool, ServiceBusReceiver] = {}
-        self._own_sender: ServiceBusSender | None = None
+        self._scheduling = Scheduling(peer, path)
+        self._rule_requests = RuleRequests(peer, path)
         self._operations: dict[str, _Operation] = {
             "renew-lock": self._renew_lock,
             "renew-session-lock": self._renew_session_lock,
@@ -178,8 +165,7 @@ class ManagementNode(RequestNode):
         await super().close()
         for receiver in self._receivers.values():
             await receiver.close()
-        if self._own_sender is not None:
-            await self._own_sender.close()
+        await self._scheduling.close()
 
     # Messages.
 
@@ -222,7 +208,7 @@ class ManagementNode(RequestNode):
 
     async def _named_messages(self, body: Mapping[str, Any]) -> list[ServiceBusReceivedMessage]:
         """Return the messages that a request names by their lock tokens."""
-        tokens = _numbers(body, "lock-tokens", UUID)
+        tokens = read_array(body, "lock-tokens", UUID)
         entity, pace = await self.peer.namespace.entity(self._path), Pace()
         # One that is said twice is meant once, and answered as often as it is said.
         held: dict[UUID, ServiceBusReceivedMessage] = {}
@@ -262,33 +248,18 @@ class ManagementNode(RequestNode):
         return 200, None
 
     async def _peek(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        count = min(_number(body, "message-count", 1), MOST_PEEKED)
-        first = max(1, _number(body, "from-sequence-number", 0))
+        count = min(read_number(body, "message-count", 1), MOST_PEEKED)
+        first = max(1, read_number(body, "from-sequence-number", 0))
         entity = await self.peer.namespace.entity_with_messages(self._path)
-        node, peeker = self._node(request, body), MessagePeeker()
-        session = None if node is None else node.session
-        if session is not None and session.session_id is not None:
-            peeker.keep_to(session.session_id)
-        shown: list[dict[str, Any]] = []
-        size, pace = 0, Pace()
-        while len(shown) < count and size < PEEKED_BYTES:
-            asked, place = min(count - len(shown), PEEKED_AT_ONCE), split_sequence_number(first)
-            messages = await peeker.look_from(self.peer.namespace.context.receiving.peek_parts, entity, *place, asked)
-            for message in messages:
-                shown.append({"message": encode_message(message, for_java=self.peer.is_java)})
-                size += len(shown[-1]["message"])
-                if size >= PEEKED_BYTES:
-                    break
-                await pace.keep()
-            if len(messages) < asked:
-                break
-            first = (messages[-1].sequence_number or 0) + 1
-        return (200, {"messages": shown}) if shown else (NO_CONTENT, None)
+        node = self._node(request, body)
+        session = None if node is None or node.session is None else node.session.session_id
+        payloads = await peek_encoded(self.peer, entity, session, count, first)
+        return (200, {"messages": [{"message": payload} for payload in payloads]}) if payloads else (NO_CONTENT, None)
 
     async def _receive(self, request: Request, body: Mapping[str, Any]) -> _Result:
         # One that is said twice is asked for once, also if it is far behind.
-        numbers = list(dict.fromkeys(_numbers(body, "sequence-numbers", int)))
-        takes = _number(body, "receiver-settle-mode", 1) == 0
+        numbers = list(dict.fromkeys(read_array(body, "sequence-numbers", int)))
+        takes = read_number(body, "receiver-settle-mode", 1) == 0
         node, entity = self._node(request, body), await self.peer.namespace.entity_with_messages(self._path)
         if node is None and entity.has_sessions:
             raise AmqpError(
@@ -297,72 +268,15 @@ class ManagementNode(RequestNode):
             )
         receiver = self._receiver(node)
         lock = ShownLock.NONE if takes else ShownLock.OF_REQUEST
-        messages, payloads = await self._receive_deferred(receiver, numbers, lock)
+        messages, payloads = await receive_deferred(receiver, numbers, lock, for_java=self.peer.is_java)
         if takes:
-            return 200, {"messages": await self._delete_deferred(request, receiver, entity, messages, payloads)}
+            return 200, {"messages": await delete_deferred(self._path, request, receiver, entity, messages, payloads)}
         return 200, {
             "messages": [
                 {"lock-token": message.lock_token or UUID(int=0), "message": payload}
                 for message, payload in zip(messages, payloads, strict=True)
             ]
         }
-
-    async def _receive_deferred(
-        self, receiver: ServiceBusReceiver, numbers: Sequence[int], lock: ShownLock
-    ) -> tuple[list[ServiceBusReceivedMessage], list[bytes]]:
-        """Return the deferred messages of some numbers, and their bytes; if one of them cannot be had, none is.
-
-        Raises:
-            AmqpError: They have too many bytes for an answer.
-            ServiceBusError: There is none of a number, or it cannot be locked.
-        """
-        messages, payloads, pace = list[ServiceBusReceivedMessage](), list[bytes](), Pace()
-        try:
-            for at in range(0, len(numbers), RECEIVED_AT_ONCE):
-                messages += await receiver.receive_deferred_messages(numbers[at : at + RECEIVED_AT_ONCE])
-                for message in messages[len(payloads) :]:
-                    payloads.append(encode_message(message, lock, for_java=self.peer.is_java))
-                    await pace.keep()
-                if sum(map(len, payloads)) > MOST_RECEIVED_BYTES:
-                    raise AmqpError(
-                        c.RESOURCE_LIMIT_EXCEEDED,
-                        f"the messages have more than {MOST_RECEIVED_BYTES:,} bytes together: ask for fewer at once",
-                    )
-        except BaseException:
-            await engine_of(receiver).put_back(messages)
-            raise
-        return messages, payloads
-
-    async def _delete_deferred(
-        self,
-        request: Request,
-        receiver: ServiceBusReceiver,
-        entity: Entity,
-        messages: Sequence[ServiceBusReceivedMessage],
-        payloads: Sequence[bytes],
-    ) -> list[dict[str, Any]]:
-        """Complete messages, and return them as the answer to a request holds them.
-
-        Raises:
-            AmqpError: The client does not take the answer, or has lost the messages; they stay deferred.
-        """
-        with nullcontext(False) if request.reply is None else request.reply.promising() as is_taken:
-            if not is_taken:
-                await engine_of(receiver).put_back(messages)
-                raise AmqpError(
-                    c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
-                )
-            are_deleted, error = await delete(receiver, messages)
-        if error is not None:
-            LOGGER.warning("deletion_unknown entity=%s count=%d error=%s", self._path, len(messages), error)
-        if messages and not any(are_deleted):
-            raise AmqpError(
-                service_bus.MESSAGE_LOCK_LOST,
-                "the messages' locks were lost before they were deleted: they stay deferred",
-            )
-        session = None if receiver.session is None else receiver.session.session_id
-        request.deleted = Deleted(place_of(entity), session, list(compress(payloads, are_deleted)))
-        return [{"lock-token": UUID(int=0), "message": payload} for payload in request.deleted.payloads]
 
     def only_tells(self, request: Request) -> bool:
         """Return whether a request changes nothing that lasts."""
@@ -374,7 +288,7 @@ class ManagementNode(RequestNode):
         return request.operation.endswith("receive-by-sequence-number") and body.get("receiver-settle-mode") == 0
 
     async def _purge(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        count, before = _number_to_delete(body), _time(body, "enqueued-time-utc")
+        count, before = read_count_to_delete(body), read_time(body, "enqueued-time-utc")
         context, entity = self.peer.namespace.context, await self.peer.namespace.entity_with_messages(self._path)
         deleted = await context.receiving.deletion.delete(
             entity, count, before, self._session_to_delete(entity, request, body)
@@ -408,70 +322,6 @@ class ManagementNode(RequestNode):
             raise AmqpError(service_bus.SESSION_LOCK_LOST, f"{session} is not locked")
         return session.lock
 
-    # Scheduled messages.
-
-    async def _sender(self) -> ServiceBusSender:
-        if self._own_sender is None:
-            self._own_sender = self.peer.namespace.sender(self._path)
-            await self._own_sender.__aenter__()
-        return self._own_sender
-
-    async def _schedule(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        entries = body.get("messages")
-        if not isinstance(entries, Sequence) or not entries:
-            raise AmqpError(service_bus.ARGUMENT_ERROR, "messages is a list of one or more")
-        outgoing, pace = list[Outgoing](), Pace()
-        for entry in entries:
-            payload = entry.get("message") if isinstance(entry, Mapping) else None
-            if not isinstance(payload, bytes):
-                raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule is the bytes of an AMQP message")
-            outgoing += decode_transfer(payload, 0, self.peer.namespace.context.descriptions.written_format)
-            await pace.keep()
-        if any(message.envelope.scheduled_enqueue_time_utc is None for message in outgoing):
-            raise AmqpError(service_bus.ARGUMENT_ERROR, "a message to schedule has x-opt-scheduled-enqueue-time")
-        sender = await self._sender()
-        if len(outgoing) <= SCHEDULED_AT_ONCE:
-            return 200, {"sequence-numbers": Array(await schedule_outgoing(sender, outgoing))}
-        async with self.peer.requests.scheduling:
-            return 200, {"sequence-numbers": Array(await self._schedule_in_parts(sender, outgoing))}
-
-    async def _schedule_in_parts(self, sender: ServiceBusSender, outgoing: Sequence[Outgoing]) -> list[int]:
-        """Schedule many messages; if a part fails, those before stay: cancelled ones would be duplicates if sent again.
-
-        Raises:
-            AmqpError: A part failed; the error says how many messages are scheduled.
-            ServiceBusError: The first part failed.
-        """
-        numbers: list[int] = []
-        # Before some are stored.
-        entity = await check_outgoing(sender, outgoing)
-        try:
-            for at in range(0, len(outgoing), SCHEDULED_AT_ONCE):
-                if self.peer.socket.is_lost:
-                    raise AmqpError(c.CONNECTION_FORCED, "the connection is lost, and more requests may wait")
-                numbers += await schedule_outgoing(sender, outgoing[at : at + SCHEDULED_AT_ONCE])
-        except Exception as error:
-            if not numbers:
-                raise
-            problem = to_amqp_error(error, self._path)
-            raise AmqpError(
-                problem.condition,
-                f"the first {len(numbers)} of {len(outgoing)} messages are scheduled, and come; of those after them: "
-                f"{problem.description}",
-            ) from error
-        if (await self.peer.namespace.entity(self._path)).generation != entity.generation:
-            raise AmqpError(
-                c.NOT_FOUND,
-                f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
-            )
-        return numbers
-
-    async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        del request
-        await (await self._sender()).cancel_scheduled_messages(_numbers(body, "sequence-numbers", int))
-        return 200, None
-
     # Sessions.
 
     async def _renew_session_lock(self, request: Request, body: Mapping[str, Any]) -> _Result:
@@ -490,7 +340,7 @@ class ManagementNode(RequestNode):
         updated = None
         if isinstance(after, datetime) and after.year < ALL_FROM_YEAR:
             updated = after if after.tzinfo else after.replace(tzinfo=timezone.utc)
-        skip, top = _number(body, "skip", 0), _number(body, "top", 100)
+        skip, top = read_number(body, "skip", 0), read_number(body, "top", 100)
         generation = ""
         if not self._path.is_dead_letter:
             entity = await self.peer.namespace.entity(self._path)
@@ -502,89 +352,36 @@ class ManagementNode(RequestNode):
         if names is None:
             async with self.peer.commons.listing.turn(self.peer):
                 names = [name async for name in self.peer.namespace.sessions(self._path, updated)]
-        end = skip + top
-        if top and end < len(names):
+        if top and skip + top < len(names):
             # The pages of a client that asks for one after the other are those of one list.
-            listings.keep(self.peer, (*listed, end), names)
-        page = names[skip:end]
+            listings.keep(self.peer, (*listed, skip + top), names)
+        page = names[skip : skip + top]
         if not page:
             return NO_CONTENT, None
         return 200, {"skip": Int(skip + len(page)), "sessions-ids": Array(page)}
 
-    # Rules.
+    # Scheduled messages and rules.
 
-    def _subscription(self) -> tuple[str, str]:
-        topic, separator, subscription = self._path.name.partition(SUBSCRIPTIONS)
-        if not separator or self._path.is_dead_letter:
-            raise AmqpError(c.NOT_ALLOWED, f"{self._path} is no subscription: it has no rules")
-        return topic, subscription
+    async def _schedule(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        return 200, {"sequence-numbers": Array(await self._scheduling.schedule(body))}
+
+    async def _cancel(self, request: Request, body: Mapping[str, Any]) -> _Result:
+        del request
+        await self._scheduling.cancel(body)
+        return 200, None
 
     async def _add_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        filter_, action = filter_of(body.get("rule-description"))
-        await self.peer.namespace.administration.create_rule(
-            *self._subscription(), _text(body, "rule-name"), filter=filter_, action=action
-        )
+        await self._rule_requests.add(body)
         return 200, None
 
     async def _remove_rule(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        await self.peer.namespace.administration.delete_rule(*self._subscription(), _text(body, "rule-name"))
+        await self._rule_requests.remove(body)
         return 200, None
 
     async def _rules(self, request: Request, body: Mapping[str, Any]) -> _Result:
         del request
-        skip, top = _number(body, "skip", 0), _number(body, "top", 100)
-        listed = self.peer.namespace.administration.list_rules(*self._subscription())
-        async with self.peer.commons.listing.turn(self.peer):
-            rules = [rule async for rule in listed][skip : skip + top]
-        if not rules:
-            return NO_CONTENT, None
-        return 200, {"rules": [{"rule-description": described_rule(rule)} for rule in rules]}
-
-
-def _number(body: Mapping[str, Any], name: str, default: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a number, 0 or more")
-    return int(value)
-
-
-def _number_to_delete(body: Mapping[str, Any]) -> int:
-    value = body.get("message-count")
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST_DELETED:
-        raise AmqpError(
-            service_bus.ARGUMENT_ERROR,
-            f"message-count is {value!r:.60}: it is an int from 1 to {MOST_DELETED:,}; nothing was deleted",
-        )
-    return int(value)
-
-
-def _time(body: Mapping[str, Any], name: str) -> int:
-    """Return a time in ms since 1970."""
-    value = body.get(name)
-    if isinstance(value, Milliseconds):
-        return int(value)
-    if not isinstance(value, datetime):
-        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a timestamp; nothing was deleted")
-    return to_milliseconds(value)
-
-
-def _text(body: Mapping[str, Any], name: str) -> str:
-    value = body.get(name)
-    if not isinstance(value, str):
-        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is a text")
-    return str(value)
-
-
-def _numbers(body: Mapping[str, Any], name: str, kind: type[Any]) -> list[Any]:
-    value = body.get(name)
-    if (
-        not isinstance(value, Sequence)
-        or len(value) > MOST_NUMBERS
-        or not all(isinstance(item, kind) for item in value)
-    ):
-        raise AmqpError(service_bus.ARGUMENT_ERROR, f"{name} is {value!r:.60}: it is an array of up to {MOST_NUMBERS}")
-    return [int(item) if kind is int else item for item in value]
+        rules = await self._rule_requests.page(body)
+        return (200, {"rules": rules}) if rules else (NO_CONTENT, None)

@@ -55,7 +55,7 @@ from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import discard_body
 from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
 from kafkabus.gateway.server.peer import BaseNode
-from kafkabus.gateway.server.settlements import Settlement, Verb, echo_of, settlement_of
+from kafkabus.gateway.server.settlements import RequestedSettlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
@@ -624,7 +624,7 @@ class ReceiverNode(BaseNode):
                 async with (
                     namespace.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
                 ):
-                    await Settlement(Verb.ABANDON).apply(namespace.context, entity, receiver, abandoned, None)
+                    await RequestedSettlement(Verb.ABANDON).apply(namespace.context, entity, receiver, abandoned, None)
             except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this
                 LOGGER.warning("not_abandoned entity=%s count=%d error=%s", self.path, len(abandoned), error)
 

@@ -80,7 +80,7 @@ def filter_of(description: Any) -> tuple[SqlRuleFilter | CorrelationRuleFilter, 
 
 
 def _texts(value: Any) -> dict[str, Any] | None:
-    return {str(key): one for key, one in value.items()} if isinstance(value, Mapping) else None
+    return {str(key): member for key, member in value.items()} if isinstance(value, Mapping) else None
 
 
 def _expression(given: Mapping[str, Any]) -> str:

@@ -40,7 +40,7 @@ class Verb(Enum):
 
 
 @dataclass(frozen=True)
-class Settlement:
+class RequestedSettlement:
     """A client's request to settle messages.
 
     Attributes:
@@ -111,7 +111,7 @@ class Settlement:
         return self.verb is Verb.DEAD_LETTER
 
 
-def settlement_of(state: object) -> Settlement | None:
+def settlement_of(state: object) -> RequestedSettlement | None:
     """Return what a delivery's state asks for; None if it asks for nothing.
 
     Raises:
@@ -124,12 +124,12 @@ def settlement_of(state: object) -> Settlement | None:
             )
         return settlement_of(state.outcome)
     if isinstance(state, Accepted):
-        return Settlement(Verb.COMPLETE)
+        return RequestedSettlement(Verb.COMPLETE)
     if isinstance(state, Released):
-        return Settlement(Verb.RELEASE)
+        return RequestedSettlement(Verb.RELEASE)
     if isinstance(state, Modified):
         verb = Verb.DEFER if state.undeliverable_here else Verb.ABANDON
-        return Settlement(verb, changes=texts(state.message_annotations))
+        return RequestedSettlement(verb, changes=texts(state.message_annotations))
     if isinstance(state, Rejected):
         return _dead_letter(state.error)
     if state is None:
@@ -137,7 +137,7 @@ def settlement_of(state: object) -> Settlement | None:
     raise AmqpError(NOT_ALLOWED, f"{type(state).__name__} settles nothing")
 
 
-def disposition_of(body: Mapping[str, Any]) -> Settlement:
+def disposition_of(body: Mapping[str, Any]) -> RequestedSettlement:
     """Return what a request ``update-disposition`` asks for.
 
     Raises:
@@ -149,7 +149,7 @@ def disposition_of(body: Mapping[str, Any]) -> Settlement:
     except ValueError as error:
         known = ", ".join(verb.value for verb in Verb)
         raise AmqpError(ARGUMENT_ERROR, f"disposition-status is {status!r:.60}: it is one of {known}") from error
-    return Settlement(
+    return RequestedSettlement(
         verb,
         body.get("deadletter-reason"),
         body.get("deadletter-description"),
@@ -176,14 +176,14 @@ def _no_limit(size: int) -> None:
     del size
 
 
-def _dead_letter(error: object) -> Settlement:
+def _dead_letter(error: object) -> RequestedSettlement:
     if not isinstance(error, ErrorCondition):
-        return Settlement(Verb.DEAD_LETTER)
+        return RequestedSettlement(Verb.DEAD_LETTER)
     changes = texts(error.info)
     reason, description = changes.pop("DeadLetterReason", None), changes.pop("DeadLetterErrorDescription", None)
     if error.condition != DEAD_LETTER and reason is None:
         reason, description = error.condition, description or error.description
-    return Settlement(
+    return RequestedSettlement(
         Verb.DEAD_LETTER,
         None if reason is None else str(reason),
         None if description is None else str(description),

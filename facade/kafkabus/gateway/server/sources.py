@@ -117,4 +117,4 @@ def refuse_dynamic(terminus: Source | Target) -> None:
 def _known(asked: Any, known: frozenset[str]) -> list[str] | None:
     """Return those of some symbols that are known; None if none is."""
     given = [asked] if isinstance(asked, str) else asked if isinstance(asked, (list, tuple)) else []
-    return [one for one in given if isinstance(one, str) and one in known] or None
+    return [name for name in given if isinstance(name, str) and name in known] or None
