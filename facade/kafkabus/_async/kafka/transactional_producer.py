@@ -272,25 +272,35 @@ class TransactionalProducers:
 
     async def _rest(self) -> None:
         """End Kafka's clients of producers that were not borrowed for a while, but for the last one."""
+        while await self._rest_one():
+            pass
         with self._guard:
-            idle = [producer for producer in self._idle[:-1] if time.monotonic() - producer[0] >= IDLE]
-            del self._idle[: len(idle)]
             is_through = len(self._idle) <= 1
-        await self._forget(idle)
-        with self._guard:
-            # Kafka remembers each name for a week.
-            self._resting += [producer for _, producer in idle]
         if not is_through:
             self._alarm.set(IDLE)
+
+    async def _rest_one(self) -> bool:
+        """End Kafka's client of the producer that is idle for longest; return whether there was one to end."""
+        # It counts as borrowed until its client has ended: else another one would be created in its place.
+        await self._free.acquire()
+        try:
+            with self._guard:
+                if len(self._idle) <= 1 or time.monotonic() - self._idle[0][0] < IDLE:
+                    return False
+                _, producer = self._idle.pop(0)
+            await self._pool.run(producer.forget)
+            with self._guard:
+                # Kafka remembers each name for a week.
+                self._resting.append(producer)
+            return True
+        finally:
+            self._free.release()
 
     async def close(self) -> None:
         """End Kafka's clients of the producers that are not borrowed."""
         await self._alarm.stop()
         with self._guard:
             idle, self._idle = self._idle, []
-        await self._forget(idle)
-        await self._pool.close()
-
-    async def _forget(self, idle: Sequence[tuple[float, TransactionalProducer]]) -> None:
         for _, producer in idle:
             await self._pool.run(producer.forget)
+        await self._pool.close()
