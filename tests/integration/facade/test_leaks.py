@@ -82,10 +82,12 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
             assert peak < start + 300
         gc.collect()
         handles = [one for one in gc.get_objects() if isinstance(one, (ServiceBusReceiver, ServiceBusSender))]
-        assert [
-            f"{type(handle).__name__} {handle.entity_name if isinstance(handle, ServiceBusSender) else handle.entity_path}"
+        entities = [
+            handle.entity_name if isinstance(handle, ServiceBusSender) else str(handle.entity_path)
             for handle in handles
-        ] == []
+        ]
+        # The globals of a program that another test ran may hold others for a while.
+        assert [entity for entity in entities if run in entity] == []
         kept = [key for key in server.scan_iter(f"*{run}*") if server.ttl(key) < 0]
         assert kept == []
         fields = [name for name in server.hkeys(descriptions_key(NAMESPACE)) if run in str(name)]
