@@ -2,7 +2,7 @@
 # A namespace in a container.
 #
 #   kafkabus-emulator [OPTION]...   runs it until the container is stopped; the options are those of "kafkabus up"
-#   kafkabus-emulator healthy       tells by its exit status whether it runs; the health check
+#   kafkabus-emulator healthy       exits with status 0 if it runs; the health check
 #   kafkabus-emulator wait          waits until it runs
 set -euo pipefail
 

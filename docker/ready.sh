@@ -1,5 +1,5 @@
 #!/bin/bash
-# Tell by the exit status whether the `kafkabus serve` of this container is ready; the health check.
+# Exit with status 0 if the `kafkabus serve` of this container is ready; the health check.
 set -euo pipefail
 
 [[ $KAFKABUS_HTTP != off ]] || exit 0

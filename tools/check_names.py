@@ -208,7 +208,7 @@ def names_in(content: str, folders: Collection[str]) -> Iterator[str]:
 
 
 def is_known(name: str, sources: Sources) -> bool:
-    """Tell whether the sources have a name, a path or the end of one, or a member of a class."""
+    """Return whether the sources have a name, a path or the end of one, or a member of a class."""
     if _MEMBER.fullmatch(name) and not _FILE.fullmatch(name):
         class_name, _, member = name.partition(".")
         return member in sources.members.get(class_name, (member,))
@@ -222,7 +222,7 @@ def is_known(name: str, sources: Sources) -> bool:
 
 
 def is_name_of_code(name: str) -> bool:
-    """Tell whether a word has an underscore between letters, or is in CamelCase."""
+    """Return whether a word has an underscore between letters, or is in CamelCase."""
     return "_" in name.strip("_") or _CAMEL.fullmatch(name) is not None
 
 

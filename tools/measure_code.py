@@ -184,7 +184,7 @@ def broken_layers(root: Path) -> str:
 
 
 def floors(graph: Graph) -> int | str:
-    """Return the number of floors if each node stands above those that it imports."""
+    """Return the number of floors if each node is above those that it imports."""
     if circle(graph):
         return "none: there is a circle"
     height: dict[str, int] = {}

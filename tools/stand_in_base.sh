@@ -28,7 +28,7 @@ APT::Install-Recommends "false";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
 END
-# Beside the bundle that Debian's package makes anew whenever it is installed.
+# Beside the bundle that Debian's package makes again whenever it is installed.
 bundle=/etc/ssl/stand-in.pem
 install -D --mode 644 "${SSL_CERT_FILE:-/etc/ssl/certs/ca-certificates.crt}" "$root$bundle"
 

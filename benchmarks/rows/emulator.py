@@ -36,7 +36,7 @@ def emulator(bench: Workbench, scale: Scale) -> Iterator[Result]:
         budget = Budget(1.0, at_most=True)
         yield from (Result(name, None, unit, budget=budget, note=NOT_INSTALLED) for name, unit in _UNITS.items())
         return
-    # Its reaper of containers is an image of its own, which not all machines can pull.
+    # Its reaper of containers is a separate image, which not all machines can pull.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
     entities = _file_of_queues(bench.scratch / "Config.json")
     yield target(_SIZE, _UNITS[_SIZE], size / 1e6, _SIZE_MB)

@@ -250,7 +250,7 @@ async def _wait_for_sessions(process: _Process, queue: str, count: int, part: fl
         for number in range(_NEW_SESSIONS):
             began = time.perf_counter()
             await sender.send(encode_sections(Sections(properties={"group_id": f"session-{number}"}, data=[BODY])))
-            while sum(link.answer is not None for link in links) <= number:  # noqa: ASYNC110 - nothing tells
+            while sum(link.answer is not None for link in links) <= number:  # noqa: ASYNC110 - there is no notification
                 await asyncio.sleep(_LOOK_EVERY)
             delays.append(1_000 * (time.perf_counter() - began))
         return seconds, sorted(delays)[len(delays) // 2]

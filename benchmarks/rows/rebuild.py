@@ -1,4 +1,4 @@
-"""Rebuilding of ledgers that Redis lost by one client, and the waiting time of its other operations meanwhile."""
+"""Rebuilding of ledgers that Redis lost by one client, and the waiting time of its other operations during that time."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TRANSACTIONS = 1_000
 _WANTED = 500.0
 """The target: ledgers rebuilt per second."""
 _MOST_MS = 50.0
-"""The target for the 99th percentile of an operation of another queue meanwhile, in milliseconds."""
+"""The target for the 99th percentile of an operation of another queue during the rebuild, in milliseconds."""
 _ELSEWHERE = "elsewhere"
 
 
@@ -42,7 +42,7 @@ def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
     The references are the project's own targets.
     """
     partitioned, plain = scale.count(_PARTITIONED), scale.count(_PLAIN)
-    # An upkeep service would make ledgers anew itself.
+    # An upkeep service would rebuild ledgers itself.
     with EmbeddedRuntime(bench.scratch / "rebuild", namespace="rebuild", upkeep=False) as runtime:
         queues = [f"partitioned-{number}" for number in range(partitioned)]
         queues += [f"plain-{number}" for number in range(plain)]

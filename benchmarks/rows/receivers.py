@@ -42,7 +42,7 @@ _BATCH = 500
 _FIRST = 200
 """How many single messages come to an idle queue, at the most."""
 _BUSY = 500_000
-"""How many messages are received from another one meanwhile; when they are, no more single messages come."""
+"""How many messages are received from another one at the same time; when they are, no more single messages come."""
 _SOON = 0.003
 """How long, in seconds, the other process waits before it sends."""
 _LEAST = 3
@@ -240,7 +240,7 @@ def _tail_of(
 
 @contextmanager
 def _sender_elsewhere(bench: Workbench, queue: str) -> Generator[Callable[[], Callable[[], float]]]:
-    """Yield a function that has another process send a message soon, and returns a function that tells when that began."""
+    """Yield a function that has another process send a message soon, and returns a function for the time of that send."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_send_when_told, args=(bench.connection_string, queue, theirs))

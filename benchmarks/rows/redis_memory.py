@@ -18,7 +18,7 @@ _RECEIVED = 1_000
 def redis_memory(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure Redis's memory while many messages wait; some of them were completed and some are locked.
 
-    The reference is the memory with a thousandth of the messages. Plain records of 10 bytes stand for messages, because the
+    The reference is the memory with a thousandth of the messages. Plain records of 10 bytes replace messages, because the
     ledger's data in Redis does not depend on a message's content.
     """
     large = scale.count(_LARGE, multiple_of=PARTITIONS)

@@ -1,7 +1,7 @@
 """The rules of AMQP for the values of a message, and substitutes for values that break them.
 
 Senders refuse such a value by its name: ``amqp_value``, ``field_value`` and ``annotation_key`` raise for it. Records hold some
-nevertheless, because plain Kafka producers and earlier versions wrote them. Receivers get what stands for it, from
+nevertheless, because plain Kafka producers and earlier versions wrote them. Receivers get a replacement from
 ``nearest_value``, ``nearest_field`` and ``nearest_key``, which never raise.
 """
 

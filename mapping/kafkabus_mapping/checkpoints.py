@@ -1,9 +1,9 @@
 """Checkpoints of ledgers as a compacted topic holds them: a head and blocks for each ledger, under its prefix.
 
-A checkpoint says which offsets of a log are not settled. Those below its cursor stand in blocks of offsets, each a record of
-its own; the head has the rest, and names the version that it knows of each block. A writer that was paused may overwrite
+A checkpoint says which offsets of a log are not settled. Those below its cursor are in blocks of offsets, one record
+each; the head has the rest, and names the version that it knows of each block. A writer that was paused may overwrite
 later records: a block that is older than the head knows is no answer, and all offsets from there on count as never granted. A
-block that is newer than the head is true all the same. Changed application properties stand in parts of their own, by ranges of
+block that is newer than the head is true all the same. Changed application properties are in separate parts, by ranges of
 offsets: of a part that is older than the head knows, the messages count as unchanged.
 """
 
@@ -32,7 +32,7 @@ class Checkpoint(NamedTuple):
     Attributes:
         cursor: The next offset never granted.
         version: The ledger's version; a later checkpoint has a higher one.
-        has_message_ttl: Whether messages with times to live of their own were sent.
+        has_message_ttl: Whether messages with individual times to live were sent.
         waiting: Ranges to be granted again, with delivery counts.
         deferred: Deferred ranges, with delivery counts.
         moving: Offset, delivery count and intent of transfers that have not ended.
@@ -40,11 +40,11 @@ class Checkpoint(NamedTuple):
         epoch: Leader epoch of the record right before the cursor, if it is known.
         dedup_upto: The offset up to which it is known which records are duplicates; None if duplicates are not detected.
         dedup_epoch: Leader epoch of the last record below that, if it is known.
-        duplicates: Ranges of the duplicates among those records, as far as they are in the window.
+        duplicates: Ranges of the duplicates among those records that are in the window.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970.
         markers: An offset in the log of the namespace's transactions: the checkpoint accounts for each transaction whose record
-            stands below it. None if this was not looked up.
+            is below it. None if this was not looked up.
         changes: Offset and changed application properties (name to JSON text) of each message that has some; and whether a
             transaction that is not over would change them.
     """
@@ -118,7 +118,7 @@ def read_checkpoint(head: str, blocks: Mapping[int, str], changes: Mapping[str, 
         duplicates=[(first, last) for part in parts for first, last in part.get("duplicates", ())],
         schedules="schedules" in state,
         scheduled=[(offset, when) for part in parts for offset, when in part.get("scheduled", ())],
-        # Settlements in an outdated block are not known any more: all that is known of transactions is told again.
+        # Settlements in an outdated block are not known any more: all that is known of transactions is reported again.
         markers=0 if outdated and "markers" in state else state.get("markers"),
         changes=[
             (offset, change, prepared)

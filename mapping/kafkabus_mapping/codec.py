@@ -200,7 +200,7 @@ def change_properties(
     remaining: Headers = []
     for name, value in headers:
         if name == h.APPLICATION_PROPERTIES and value is not None:
-            with suppress(ValueError):  # Of a plain producer; what does not parse stays a header of its own.
+            with suppress(ValueError):  # Of a plain producer; what does not parse stays a separate header.
                 properties = {**decode_properties(value)}
                 continue
         remaining.append((name, value))

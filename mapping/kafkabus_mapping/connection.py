@@ -1,7 +1,7 @@
 """Connection strings: their parts, and the addresses of Kafka and Redis in them.
 
 Azure's own connection strings are accepted unchanged. Extra parts of the string (``KafkaBootstrapServers=…;Redis=…``), or
-``KAFKABUS_…`` variables that the caller passes, give the addresses of Kafka and Redis. A secret may stand in a file, which the
+``KAFKABUS_…`` variables that the caller passes, give the addresses of Kafka and Redis. A secret may be in a file, which the
 caller reads; a part or a variable names the file.
 
 Semicolons separate the parts. A value that contains a semicolon, or begins with a double quote or a blank, is written in
@@ -50,7 +50,7 @@ _FILE = "File"
 """The end of the name of a part, and ``_FILE`` of a variable, that names the file with the value of another one."""
 _SECRET_PARTS = {"SharedAccessKey", "SharedAccessSignature", "KafkaSaslPassword", "KafkaSslKeyPassword", "Redis"}
 _IN_FILES = ("KafkaSaslPassword", "KafkaSslKeyPassword", "Redis", "RedisPassword")
-"""The values that a file may hold; the password of Redis has no part of its own, as the URL has a place for it."""
+"""The values that a file may hold; the password of Redis has no separate part, because the URL has a place for it."""
 _PARTS = {
     name.lower(): name
     for name in (
@@ -169,7 +169,7 @@ def format_connection_string(parts: Mapping[str, str]) -> str:
 
 
 def variable_of(part: str) -> str:
-    """Return the variable that stands for a part: ``KAFKABUS_SASL_PASSWORD`` for ``KafkaSaslPassword``."""
+    """Return the variable for a part: ``KAFKABUS_SASL_PASSWORD`` for ``KafkaSaslPassword``."""
     words = re.findall("[A-Z][a-z]*", part.removeprefix("Kafka"))
     if words == ["Redis"]:
         words.append("Url")
@@ -418,7 +418,7 @@ def _check_name(name: str, before: str) -> None:
     if name.isalpha() and not secret:
         raise ValueError(f"connection string: unknown part {name!r}; {remedy}")
     place = f"the part after {before}" if before else "the first part"
-    quotes = f"; a value with ';' stands in quotes, {before}=\"…;…\"" if secret else ""
+    quotes = f"; a value with ';' needs quotes, {before}=\"…;…\"" if secret else ""
     raise ValueError(f"connection string: {place} is unknown (not shown: it may be secret){quotes}; {remedy}")
 
 

@@ -392,5 +392,5 @@ def generation_of(path: EntityPath, description: EntityDescription, topic_id: st
 
 
 def holder_id_of(path: EntityPath, description: EntityDescription, topic_id: str) -> str:
-    """Return the id that tells an entity's ledgers, of all incarnations, from those of all others; see ``generation_of``."""
+    """Return the id that distinguishes an entity's ledgers, of all incarnations, from all others; see ``generation_of``."""
     return topic_id if path.is_dead_letter else description.generation

@@ -92,7 +92,7 @@ class EntityPath:
 
     @property
     def is_dead_letter(self) -> bool:
-        """Whether this is a dead-letter queue of either kind, which has neither time to live nor one of its own."""
+        """Whether this is a dead-letter queue of either kind, which has no time to live and no dead-letter queue."""
         return self.sub_queue is not SubQueue.NONE
 
     @classmethod
@@ -136,7 +136,7 @@ def check_entity(name: str) -> str:
         )
     if SUBSCRIPTIONS.lower() in lowered:
         raise NameRuleError(
-            f"entity name {name!r}: {SUBSCRIPTIONS!r} stands between a topic's name and a subscription's; leave it out"
+            f"entity name {name!r}: {SUBSCRIPTIONS!r} separates a topic's name from a subscription's; leave it out"
         )
     if not _ENTITY.match(lowered) or "//" in lowered:
         raise NameRuleError(

@@ -143,7 +143,7 @@ _TO_AMQP = {tag: kind for kind, tag in _OF_AMQP.items()}
 
 def _encode_tree(value: object) -> object:
     if isinstance(value, Decimal):
-        # As a client of AMQP sends it; the tag is the same one, and its content tells them apart.
+        # As a client of AMQP sends it; the tag is the same one, and its content distinguishes them.
         value = bits_of(value)
     tag = _OF_AMQP.get(type(value))
     if tag is not None:

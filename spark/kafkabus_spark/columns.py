@@ -7,7 +7,7 @@ uses.
 Nearly all records are usual: their headers are kafkabus's own, valid, and each is there once. Spark compiles what these need.
 Two of Spark's limits give the steps their shape:
 
-- An expression with a lambda, or ``from_json``, is interpreted, and the projection that contains it is built anew in each task
+- An expression with a lambda, or ``from_json``, is interpreted, and the projection that contains it is rebuilt in each task
   from its serialized tree. All of these are in the step ``_read``, as few as possible, and below a condition that usual records
   without application properties do not meet.
 - Steps before and after it are one Java method each, and Java does not compile a method beyond 8,000 bytes.
@@ -111,7 +111,7 @@ def decode_records(
 ) -> DataFrame:
     """Return the columns of an entity, over a Kafka source with headers.
 
-    Application properties are decoded in steps, each in a projection of its own: Catalyst joins projections only if that
+    Application properties are decoded in steps, each in a separate projection: Catalyst joins projections only if that
     repeats no expression, while within one projection each use of a long expression is another copy of it.
 
     Args:
@@ -176,7 +176,7 @@ def _numbers() -> dict[str, Column]:
 
 
 def _told_apart() -> dict[str, Column]:
-    """Return whether a record is usual: all of its headers are valid ones of ours, each once; numbers are as we write them."""
+    """Return whether a record is usual: only valid headers of kafkabus, each once, with numbers as kafkabus writes them."""
     ours = F.lit(0)
     for header in (*_TEXT_HEADERS, h.APPLICATION_PROPERTIES):
         ours = ours + F.array_contains(_NAMES, header).cast("int")

@@ -46,8 +46,8 @@ def replay(
 ) -> int:
     """Send the messages of a time range to another entity, as they were sent first; return how many these are.
 
-    They keep their ids, keys, sessions and properties, and get new sequence numbers; their times to live begin anew. A
-    message that was scheduled is sent if its time came in the range. Spark holds the messages meanwhile, on disk if memory
+    They keep their ids, keys, sessions and properties, and get new sequence numbers; their times to live begin again. A
+    message that was scheduled is sent if its time came in the range. Until then Spark holds the messages, on disk if memory
     is short.
 
     Args:
@@ -116,7 +116,7 @@ def resubmit(
     kafka_options: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Send dead letters to their entity again, each once as the checkpoint tells; return the running query.
+    """Send dead letters to their entity again, each once by the checkpoint; return the running query.
 
     Spark settles no message. Without ``settle`` the dead letters stay in the dead-letter queue, and the next query with the
     same checkpoint goes on behind them. A query that ends in the middle of a micro-batch sends it again; an entity that detects

@@ -64,9 +64,9 @@ READ_ONLY: Final = frozenset(
 """The columns of ``read`` and ``dead_letters`` that a new message does not have: they are not written."""
 
 PROBLEM: Final = "problem"
-"""The column that tells which rule a message breaks; null if it breaks none."""
+"""The column that names the rule that a message breaks; null if it breaks none."""
 DOUBT: Final = "_doubt"
-"""The column that tells whether a message may break a rule: it is true if one is broken, and rarely else."""
+"""The column that says whether a message may break a rule: it is true if one is broken, and rarely else."""
 NAME: Final = "_name"
 """The column by which an error names a message."""
 SINK: Final = {name: f"_sink_{name}" for name in ("key", "value", "headers", "partition")}
@@ -188,7 +188,7 @@ def encode_messages(messages: DataFrame, rules: EntityRules) -> DataFrame:
 
     ``DOUBT`` takes less time than ``PROBLEM``, for which Spark makes the JSON of the application properties.
 
-    Each step is a projection of its own, because within one projection each use of a long expression is another copy of it.
+    Each step is a separate projection, because within one projection each use of a long expression is another copy of it.
 
     Args:
         messages: The messages, whose columns ``check_columns`` has checked.
@@ -266,7 +266,7 @@ def _new_id(columns: Iterable[str]) -> Column:
 
     A task that Spark repeats may get its rows in another order. An id that followed from a row's place alone, as ``uuid()``
     does, would then go to another message, which an entity that detects duplicates would drop. And the seed of ``uuid()`` is
-    part of the generated code, which Spark would compile anew for each call.
+    part of the generated code, which Spark would compile again for each call.
 
     Args:
         columns: The columns of the message's other values.
@@ -580,14 +580,14 @@ def _size(own: Mapping[str, Column], octets: Mapping[str, Column]) -> Column:
 def _octets_of_id(types: Mapping[str, T.DataType]) -> Column:
     """Return the size of a message's id.
 
-    The column of the id would tell it, too, but Spark leaves out no step below a new id, which is another one each time.
+    The column of the id would give it, too, but Spark leaves out no step below a new id, which is another one each time.
     """
     new = F.lit(_ID_DIGITS)
     return F.coalesce(F.octet_length(F.nullif(MESSAGE_ID, F.lit(""))), new) if MESSAGE_ID in types else new
 
 
 def _are_texts(types: Mapping[str, T.DataType]) -> bool:
-    """Return whether application properties are a map of texts, of which the types are not told apart."""
+    """Return whether application properties are a map of texts, whose types are not distinguished."""
     kind = types.get(PROPERTIES)
     return isinstance(kind, T.MapType) and isinstance(kind.valueType, T.StringType) and PROPERTIES_JSON not in types
 

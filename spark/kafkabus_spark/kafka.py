@@ -40,7 +40,7 @@ FETCHING: Final = {"fetch.max.wait.ms": "10", "max.poll.records": "5000"}
 """Fetch options of Kafka's client for Spark, which fetches only records that it knows to exist.
 
 After each poll Spark asks, on the same connection, for the begin and the end of the log. At the end of the log this request
-waits behind the fetch that the client has begun meanwhile: with Kafka's default of 500 ms, half a second in every task. Spark
+waits behind the fetch that the client has begun by then: with Kafka's default of 500 ms, half a second in every task. Spark
 then seeks, which discards the records that were fetched but not polled: with Kafka's default of 500 records, half of each
 megabyte of small messages.
 """
@@ -109,7 +109,7 @@ def java_options(location: SparkLocation) -> dict[str, str]:
     mechanism = given.get("sasl.mechanism", "PLAIN")
     if mechanism == "OAUTHBEARER" and "sasl.jaas.config" not in location.java_options:
         raise ValueError(
-            "KafkaSaslMechanism='OAUTHBEARER': Kafka's Java client needs options of its own for it; give kafka_options= with "
+            "KafkaSaslMechanism='OAUTHBEARER': Kafka's Java client needs further options for it; give kafka_options= with "
             "'sasl.jaas.config', 'sasl.login.callback.handler.class' and 'sasl.oauthbearer.token.endpoint.url'"
         )
     options = {"bootstrap.servers": location.bootstrap_servers}

@@ -372,7 +372,7 @@ class _Compiler:
 
 
 def _integer(value: str) -> str:
-    """Return SQL for an integer; null, which stands for a result of more than 64 bits, becomes ``BROKEN``."""
+    """Return SQL for an integer; null, which is a result of more than 64 bits, becomes ``BROKEN``."""
     return f"if({value} IS NULL, {sql_value(BROKEN)}, {sql_value(INTEGER, number=value)})"
 
 

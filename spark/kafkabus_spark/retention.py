@@ -81,7 +81,7 @@ def check_retention(
     Raises:
         ValueError: The folder holds no checkpoint of a stream that reads this entity; or the connection string, or a name, is
             malformed.
-        EntityRecreatedError: The checkpoint is of an earlier entity of this name, as far as ``read_stream`` noted that.
+        EntityRecreatedError: The checkpoint is of an earlier entity of this name, if ``read_stream`` noted that.
         SparkError: See ``read``.
     """
     location = location_of(connection, environment, kafka_options)
@@ -93,7 +93,7 @@ def check_retention(
 class RetentionListener(StreamingQueryListener):
     """Logs a warning when messages that a stream of this session has not read yet are lost or endangered.
 
-    It also logs an error, once, when the entity was deleted and made anew: the stream then reads other messages.
+    It also logs an error, once, when the entity was deleted and created again: the stream then reads other messages.
 
     ``spark.streams.addListener(RetentionListener(spark, connection, "orders"))`` makes Spark call it. It looks at the logs once
     a minute. The arguments are those of ``check_retention``.
@@ -126,7 +126,7 @@ class RetentionListener(StreamingQueryListener):
         if present != self._log.topic_id and not self._is_recreated:
             self._is_recreated = True
             LOGGER.error(
-                "entity_recreated entity=%s present=%s: it was deleted since this listener was made; begin its streams anew, "
+                "entity_recreated entity=%s present=%s: it was deleted since this listener was made; begin its streams again, "
                 "with other checkpoints",
                 *(self._log.path, bool(present)),
             )

@@ -204,7 +204,7 @@ def _trust_option(home: Path | None) -> str:
 
 @contextmanager
 def _errors_into(log: Path | None) -> Generator[None]:
-    """Redirect standard error to a file; a process that is started meanwhile keeps the redirection."""
+    """Redirect standard error to a file; a process that is started in the block keeps the redirection."""
     if log is None:
         yield
         return

@@ -35,7 +35,7 @@ from kafkabus_spark.kafka import (
 from kafkabus_spark.positions import is_within, moment_of, of_partition, offsets_of, options_at
 
 SETTLED, STATE, CHECKPOINT_TIME = COLUMNS = ("settled", "state", "checkpoint_time")
-"""The columns that tell the state of a message; see ``read``."""
+"""The columns that give the state of a message; see ``read``."""
 CHANGES: Final = "changes"
 """The column with changed application properties of a message, name to JSON text; only if any message has some."""
 AS_OF: Final = "checkpoint_time"
@@ -73,7 +73,7 @@ class Selection(str, Enum):
 
 @dataclass(frozen=True)
 class States:
-    """The states of an entity's messages, as its ledgers' checkpoints tell them.
+    """The states of an entity's messages, as its ledgers' checkpoints give them.
 
     Attributes:
         cursors: The offset of each partition from which on messages were not granted, but for those in ``ranges``.
@@ -129,7 +129,7 @@ def select(
     if not places:
         raise SparkError(
             "state= needs a session that runs in this process: Spark Connect gives no access to Kafka's Java client, which "
-            "tells where logs begin"
+            "reports where logs begin"
         )
     end = moment_of("ending", options)
     at_end = places if end == moment_of("starting", options) else log_places(spark, location, topic, end)
@@ -221,7 +221,7 @@ def _with_states(records: DataFrame, states: States) -> DataFrame:
 
 
 def _states(found: dict[str, tuple[Checkpoint, datetime]], prefixes: Sequence[str]) -> States:
-    """Return the states that checkpoints tell; a partition without one has granted nothing yet."""
+    """Return the states that checkpoints give; a partition without one has granted nothing yet."""
     cursors: list[int] = []
     times: list[datetime | None] = []
     ranges: Ranges = []

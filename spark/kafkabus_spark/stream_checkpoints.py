@@ -1,4 +1,4 @@
-"""Which topic a stream's checkpoint is of: Spark's own offsets name it, and a topic that is made anew has the same name."""
+"""Which topic a stream's checkpoint is of: Spark's own offsets name it, and a topic that is created again has the same name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOGGER: Final = logging.getLogger("kafkabus_spark")
 OFFSETS: Final = "offsets"
 """Spark's folder of the offsets of a stream that has begun; before, a note says nothing."""
 NOTE: Final = "kafkabus-{topic}.json"
-"""The file, in the folder of a checkpoint, that tells the id of a topic that its stream reads."""
+"""The file, in the folder of a checkpoint, that holds the id of a topic that its stream reads."""
 
 
 def note_topic(spark: SparkSession, location: SparkLocation, topic: str, folder: str) -> None:
@@ -61,7 +61,7 @@ def check_topic(files: Hadoop, topic: str, present: str) -> None:
     noted: str = json.loads(files.read(note))["topic_id"]
     if noted == present:
         return
-    since = f"made anew (id {noted}, now {present})" if present else "not made anew"
+    since = f"created again (id {noted}, now {present})" if present else "not created again"
     raise EntityRecreatedError(
         f"checkpoint_location {files.folder!r} is of topic {topic} before it was deleted and {since}: a stream that goes on "
         "there would skip messages, as its offsets are of others. Name another folder; delete this one if nothing needs it"

@@ -66,7 +66,7 @@ def capture(
     The table has the columns of ``read`` without ``headers``, with ``time_to_live_ms`` for ``time_to_live``, and with
     ``enqueued_date``, by which its files are divided into folders; ``captured`` reads it.
 
-    A micro-batch writes Parquet files to folders of its own, ``enqueued_date=…/part=…``. If it is repeated, it has the same
+    A micro-batch writes Parquet files to separate folders, ``enqueued_date=…/part=…``. If it is repeated, it has the same
     messages, and replaces what it wrote. A Delta table is written by Delta's own sink, which does the same in a transaction.
 
     Args:
@@ -151,7 +151,7 @@ def compact(
 ) -> Compaction:
     """Merge the small files of past days, which micro-batches leave.
 
-    ``capture`` may run meanwhile. A Delta table is changed in one transaction (``OPTIMIZE``). For Parquet, the merged files
+    ``capture`` may run at the same time. A Delta table is changed in one transaction (``OPTIMIZE``). For Parquet, the merged files
     of a day replace the others in two steps, between which a job that reads the table misses them: run this when none
     reads. If it is killed, it finishes what it began when it is called again.
 
@@ -218,7 +218,7 @@ def _to_table_columns(messages: DataFrame) -> DataFrame:
 
 
 def _store(batch: DataFrame, number: int, folder: str) -> None:
-    """Write a micro-batch to folders of its own, in place of what an earlier attempt wrote."""
+    """Write a micro-batch to separate folders, in place of what an earlier attempt wrote."""
     rows = batch.withColumn(PART, F.lit(number))
     rows.write.mode("overwrite").option("partitionOverwriteMode", "dynamic").partitionBy(DATE, PART).parquet(folder)
 
@@ -249,7 +249,7 @@ class _Files:
         self._hadoop = Hadoop(spark, folder)
 
     def parts(self, last: int) -> dict[str, list[int]]:
-        """Return the numbers of each day's parts, as far as these are not above a number."""
+        """Return the numbers of each day's parts, up to a number."""
         days = [name for name in self._hadoop.names("") if name.startswith(f"{DATE}=")]
         return {day: [number for number in self._numbers(day) if number <= last] for day in days}
 

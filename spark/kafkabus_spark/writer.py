@@ -90,7 +90,7 @@ def write(
                                                                    binary, timestamps, intervals and variants; a struct's
                                                                    nulls are left out
     ``application_properties_json`` string                         The properties as JSON, as ``read`` returns it. Beside a
-                                                                   map of texts it tells the types of those that are
+                                                                   map of texts it gives the types of those that are
                                                                    unchanged
     ``headers``                     array<struct>                  As ``read`` returns it; AMQP's annotations are taken
                                                                    from it

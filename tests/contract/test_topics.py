@@ -424,7 +424,7 @@ def test_what_makes_no_sense_is_refused(
         administration.create_queue(topic)
     with pytest.raises(ValueError, match="subscription name 'a/b'"):
         client.get_subscription_receiver(topic, "a/b")
-    with pytest.raises(ValueError, match="stands between a topic's name and a subscription's"):
+    with pytest.raises(ValueError, match="separates a topic's name from a subscription's"):
         client.get_queue_sender(f"{topic}/Subscriptions/one")
     with pytest.raises(InvalidOperationError, match="is a topic: receive from one of its subscriptions"):
         client.get_queue_receiver(topic).receive_messages(1, max_wait_time=1)

@@ -313,7 +313,7 @@ def test_a_redis_cluster_is_named(untended: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("silent_s", "state", "found"),
     [
-        (None, State.FAILURE, "no upkeep service was ever heard of"),
+        (None, State.FAILURE, "no upkeep service has ever sent a heartbeat"),
         (100, State.FAILURE, "no sign of an upkeep service for 10"),
         (7, State.WARNING, "no sign of an upkeep service for "),
         (0, State.OK, "1 instance"),
@@ -537,7 +537,7 @@ PLANTED: Mapping[str, tuple[State, str]] = {
     "kafka-transactions": (State.FAILURE, "faulty.hanging/0 from offset 0 on"),
     "clock-client": (State.WARNING, r"this machine's clock is (29|3\d)\.\d s ahead of the servers'"),
     "clock-ledgers": (State.WARNING, r"ledgers of stepped go (5\d|60)\.\d s ahead of Redis's clock"),
-    "upkeep": (State.FAILURE, "no upkeep service was ever heard of"),
+    "upkeep": (State.FAILURE, "no upkeep service has ever sent a heartbeat"),
     "entity-topics": (State.FAILURE, "topic faulty.gone of gone is gone"),
     "ledgers": (State.WARNING, "Redis does not hold all ledgers of forgotten"),
     "checkpoints": (State.WARNING, "are in no checkpoint.*(prepared|half-moved|large)"),

@@ -411,7 +411,7 @@ def test_an_entity_that_takes_no_messages_is_named(runtime: RunningNamespace, sp
         kafkabus_spark.write(messages, connection, off)
     with pytest.raises(ValueError, match=f"no column 'session_id': '{strict}' requires sessions"):
         kafkabus_spark.write(messages, connection, strict)
-    with pytest.raises(ValueError, match="'t/Subscriptions/s': '/Subscriptions/' stands between"):
+    with pytest.raises(ValueError, match="'t/Subscriptions/s': '/Subscriptions/' separates"):
         kafkabus_spark.write(messages, connection, "t/Subscriptions/s")
     with pytest.raises(kafkabus_spark.EntityNotFoundError, match=r"no queue or topic 'nowhere'.*create_queue"):
         kafkabus_spark.write(messages, connection, "nowhere")

@@ -15,12 +15,12 @@ def test_a_service_is_ready_once_all_parts_were_done() -> None:
     health.on_success("kafka")
     with pytest.raises(ServiceBusError), health.observe_part("redis"):
         raise ServiceBusError("Redis 127.0.0.1:1 refuses")
-    assert health.reasons()["redis"] == "the heartbeat was not told since the start: Redis 127.0.0.1:1 refuses"
+    assert health.reasons()["redis"] == "no heartbeat reached Redis since the start: Redis 127.0.0.1:1 refuses"
     with health.observe_part("redis"), health.observe_part("descriptions"):
         pass
     assert health.reasons() == {}
     health.end()
-    assert health.reasons() == {"service": "it was told to end"}
+    assert health.reasons() == {"service": "it was asked to end"}
 
 
 def test_a_failure_that_passes_is_no_reason() -> None:

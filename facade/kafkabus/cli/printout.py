@@ -65,7 +65,7 @@ class Printout:
             raise OutputClosed
 
     def _write(self, text: bytes) -> None:
-        # Not through sys.stdout, which does not tell how much was written before an error.
+        # Not through sys.stdout, which does not report how much was written before an error.
         view = memoryview(text)
         while view:
             try:

@@ -12,12 +12,12 @@ from kafkabus.cli.setting_sources import OFF, HttpAddress, LogFormat, LogLevel, 
 
 NONE = "none"
 MOST_ENTITIES = 1_000
-"""How many entities have metrics of their own, by default."""
+"""How many entities have separate metrics, by default."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsEntities:
-    """The entities that have metrics of their own; the others are summed.
+    """The entities that have separate metrics; the others are summed.
 
     Attributes:
         most: How many have, the first ones by name.
@@ -47,7 +47,7 @@ class ServeSettings:
 
     Attributes:
         http: The address of the HTTP endpoint; None: there is none.
-        metrics_entities: The entities that have metrics of their own.
+        metrics_entities: The entities that have separate metrics.
         log_format: ``text`` or ``json``.
         log_level: The lowest level of log lines.
         connection: The origin of the connection string in the file of settings, and the string or the file that holds it.
@@ -68,7 +68,7 @@ class ServeSettings:
         Setting(
             "KAFKABUS_METRICS_ENTITIES",
             "WHICH",
-            "Entities with metrics of their own: a number, 'none', or a regular expression of their names. Default {default}.",
+            "Entities with separate metrics: a number, 'none', or a regular expression of their names. Default {default}.",
             _read_metrics_entities,
             str(MOST_ENTITIES),
         ),

@@ -59,7 +59,7 @@ class Setting:
     Attributes:
         variable: The environment's variable.
         metavar: The name of the option's value in the help text.
-        help: The help text of the option, in which ``{default}`` stands for the default.
+        help: The help text of the option, in which ``{default}`` is replaced with the default.
         read: Returns the value; raises ValueError with the rule and the remedy.
         default: The text that counts if none of them gives one; None: then the setting is None.
     """
@@ -229,7 +229,7 @@ def configured_connection(members: Mapping[str, tuple[str, str]]) -> tuple[str, 
 
 
 def _check_variables(environment: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuse a variable that is probably a misspelt one of ours: it would have no effect."""
+    """Refuse a variable that is probably a misspelt one of kafkabus: it would have no effect."""
     variables = (*known, CONFIG_VARIABLE, CONNECTION_STRING_VARIABLE, CONNECTION_STRING_FILE_VARIABLE)
     for name in environment:
         if name.startswith("KAFKABUS_") and name not in variables:

@@ -105,7 +105,7 @@ class KafkaFacts(_Part):
         addresses: Attempts to connect to the addresses in the connection string.
         tls: The attempt to agree on TLS.
         refusal: Why no broker accepts the client; empty if one does.
-        fetch_version: The latest version of the request to fetch that a broker knows, which tells Kafka's version.
+        fetch_version: The latest version of the request to fetch that a broker knows, which shows Kafka's version.
         brokers: The brokers, and attempts to connect to the addresses at which they say that they are.
         limits: The limits of this machine, if the brokers run on it.
         topics: The namespace's topics.

@@ -22,7 +22,7 @@ class Finding:
     Attributes:
         state: How it ended.
         found: The facts that decided, or why there are none.
-        remedy: The advice; empty if the state is ``OK``, or to stand for the check's own remedy.
+        remedy: The advice; empty if the state is ``OK``, or to use the check's remedy.
     """
 
     state: State

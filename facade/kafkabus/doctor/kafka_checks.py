@@ -128,7 +128,7 @@ def _limits(facts: Facts) -> Finding:
     here = facts.kafka.limits
     if isinstance(here, Missing):
         if maps > NEARLY_FULL * USUAL_MAPS:
-            return warning(f"{told}; Linux allows {USUAL_MAPS:,} maps unless it is told otherwise")
+            return warning(f"{told}; Linux allows {USUAL_MAPS:,} maps by default")
         return ok(told)
     allowed = f"this machine allows {here.maps:,} maps and {here.files:,} open files"
     used = max(maps / here.maps, logs / here.files)
@@ -190,7 +190,7 @@ def _right(trial: str, verb: str, operation: str = "") -> Callable[[Facts], Find
     Args:
         trial: The trial's name.
         verb: The action that the right allows, in words.
-        operation: The name of Kafka's operation; empty if topics do not tell whether they grant it.
+        operation: The name of Kafka's operation; empty if topics do not report whether they grant it.
     """
 
     def look(facts: Facts) -> Finding:

@@ -97,7 +97,7 @@ def _host_and_port(server: str) -> tuple[str, int]:
 def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: LookLimits) -> None:
     """Ask for the cluster and the namespace's topics."""
     version = line.ask("to ask for Kafka's version", probe.fetch_version)
-    facts.fetch_version = Missing("Kafka's client does not tell it") if version is None else version
+    facts.fetch_version = Missing("Kafka's client does not report it") if version is None else version
     facts.brokers = line.ask("to describe the cluster", lambda: _reach_brokers(probe.brokers(), limits))
     facts.limits = _limits_here(facts)
     described = line.ask("to describe the topics", lambda: probe.describe(sorted(_names(probe))))
@@ -111,14 +111,14 @@ def _ask(facts: KafkaFacts, line: Line, probe: KafkaProbe, limits: LookLimits) -
 
 
 def _limits_here(facts: KafkaFacts) -> SystemLimits | Missing:
-    """Return the limits of this machine if all brokers run on it, as far as addresses tell that."""
+    """Return the limits of this machine if, by their addresses, all brokers run on it."""
     brokers = [] if isinstance(facts.brokers, Missing) else [broker.host for broker, _ in facts.brokers]
     if not brokers or not all(host == "localhost" or host.startswith("127.") for host in brokers):
         return Missing("the brokers run on other machines")
     try:
         maps = int(Path("/proc/sys/vm/max_map_count").read_text(encoding="ascii"))
     except OSError:
-        return Missing("this system does not tell its limits")
+        return Missing("this system does not report its limits")
     # Java raises its limit of files to the highest that is allowed.
     _, files = resource.getrlimit(resource.RLIMIT_NOFILE)
     return SystemLimits(maps, sys.maxsize if files == resource.RLIM_INFINITY else files)

@@ -50,7 +50,7 @@ def _brokers_ahead(facts: Facts) -> tuple[float, float] | Missing:
     return (
         max(measured, key=lambda difference: abs(difference[0]))
         if measured
-        else Missing("Kafka does not tell its time")
+        else Missing("Kafka does not report its time")
     )
 
 
@@ -74,7 +74,7 @@ def _upkeep(facts: Facts) -> Finding:
         count = len(running)
         return ok(f"{count} instance{'' if count == 1 else 's'}, last heard of {max(0.0, running[0]):.1f} s ago")
     if not instances:
-        return failure("no upkeep service was ever heard of")
+        return failure("no upkeep service has ever sent a heartbeat")
     told = f"no sign of an upkeep service for {instances[0]:.0f} s"
     return warning(told) if instances[0] <= SILENT_S else failure(told)
 

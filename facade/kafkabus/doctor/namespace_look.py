@@ -73,7 +73,7 @@ def look_at_namespace(
     redis: RedisProbe,
     limits: LookLimits,
 ) -> NamespaceFacts:
-    """Return the facts of the namespace, as far as Kafka and Redis were reached.
+    """Return the facts of the namespace that could be read from Kafka and Redis.
 
     Args:
         settings: The settings of the namespace.

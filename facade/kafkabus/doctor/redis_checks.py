@@ -110,7 +110,7 @@ def _replication(info: Info, facts: Facts) -> Finding:
     late = [f"{replica.get('ip')}:{replica.get('port')}" for replica in replicas if _is_late(replica)]
     if late:
         return warning(f"replicas do not keep up: {list_names(late)}", "see whether they run, and to their logs")
-    # Redis tells this only if it asks for replicas.
+    # Redis reports this only if it requires replicas.
     good = int(info.get("min_slaves_good_slaves", len(replicas)))
     needed = 0 if isinstance(facts.redis.settings, Missing) else int(facts.redis.settings["min-replicas-to-write"] or 0)
     if good < needed:

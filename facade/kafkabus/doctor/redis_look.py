@@ -13,7 +13,7 @@ from kafkabus.doctor.network import reach, reach_path, shake_hands, speaks_tls
 from kafkabus.doctor.steps import Line, LookLimits
 
 SETTINGS = ("save", "min-replicas-to-write")
-"""The settings that INFO does not tell."""
+"""The settings that INFO does not report."""
 
 
 def look_at_redis(

@@ -203,7 +203,7 @@ _TUNING: dict[str, object] = {
     "auto.create.topics.enable": "false",
     "delete.topic.enable": "true",
     "num.partitions": 1,
-    # Those of an entity's topic, which so needs no settings of its own: with 10,000 topics with settings a broker starts a
+    # The settings of an entity's topic, which then needs none itself: with 10,000 topics with settings a broker starts a
     # minute and a half later. Records are deleted only explicitly.
     DEFAULTS_MARK: "true",
     "log.message.timestamp.type": ENTITY_TOPIC["message.timestamp.type"],

@@ -27,7 +27,7 @@ _LONGEST_DELAY_S = 5.0
 _WELL_AFTER_S = 10.0
 _CHECK_S = 1.0
 DEATHS_IN_A_ROW = 3
-"""How often a server ends in a row before that is told."""
+"""How often a server ends in a row before that is reported."""
 LARGEST_LOG = 10 * 1024 * 1024
 """The maximum size of a log before it is rotated, in bytes."""
 

@@ -169,7 +169,7 @@ def _check_same(
 ) -> None:
     if not state.detached:
         raise EmbeddedRuntimeError(
-            f"A program with a runtime of its own uses {state.data}, and what runs there ends with "
+            f"A program with an embedded runtime uses {state.data}, and what runs there ends with "
             f"it (supervisor: process {state.supervisor.pid}). Stop it, or use another data folder."
         )
     if (state.brokers, state.namespace) != (brokers, namespace):

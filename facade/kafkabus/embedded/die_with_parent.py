@@ -1,7 +1,7 @@
 """Run a program that the kernel kills when the process that started it ends.
 
 Run as a file: ``python die_with_parent.py <parent's pid> <program> <argument>...``. Linux only. It
-stands between the supervisor and its servers because setting this up in a forked copy of a process
+runs between the supervisor and its servers because setting this up in a forked copy of a process
 with threads is unsafe, and it imports nothing of the package, so that it takes milliseconds.
 """
 

@@ -19,7 +19,7 @@ _HIGHEST_PORT = 65_535
 
 @dataclass(frozen=True)
 class Listener:
-    """A port on which Kafka accepts connections from elsewhere, and the address that it tells such clients.
+    """A port on which Kafka accepts connections from elsewhere, and the address that it advertises to such clients.
 
     Attributes:
         port: The port of the first broker, on all of the machine's addresses; each further broker has the next port.
@@ -87,7 +87,7 @@ class Exposure:
         return exposure
 
     def check_apart(self, brokers: int) -> None:
-        """Check that each listener has a port of its own for each broker, and Redis another one.
+        """Check that each listener has a separate port for each broker, and Redis another one.
 
         Raises:
             EmbeddedRuntimeError: Two have the same port.
@@ -97,7 +97,7 @@ class Exposure:
         if twice is not None:
             of_brokers = "" if brokers == 1 else f", and {brokers} brokers take {brokers} ports from each listener's on"
             raise EmbeddedRuntimeError(
-                f"Port {twice} is given twice: each listener and Redis need a port of their own{of_brokers}."
+                f"Port {twice} is given twice: each listener and Redis need separate ports{of_brokers}."
             )
 
     def _ports(self, brokers: int) -> list[int]:

@@ -54,7 +54,7 @@ class Lifeline:
             seconds: The longest time to wait.
 
         Raises:
-            StopRequested: A stop was requested, before or meanwhile.
+            StopRequested: A stop was requested, before or during the call.
         """
         deadline = time.monotonic() + seconds
         woken = False

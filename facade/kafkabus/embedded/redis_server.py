@@ -28,7 +28,7 @@ OLDEST = (6, 2)
 """The oldest Redis that the ledger runs on."""
 
 _VALKEY_9 = (9, 0)
-"""The first Valkey with files of its own; there is no Redis 9."""
+"""The first Valkey whose files Redis cannot read; there is no Redis 9."""
 _COMMON_FORMAT = 11
 """The latest version of Redis's files that Valkey reads as well."""
 _LATEST = (1_000, 0)

@@ -1,7 +1,7 @@
 """The process that runs the servers of one data folder.
 
 Started by `kafkabus.embedded` as ``python -m kafkabus.embedded.supervisor``; it is the parent of
-the brokers and of Redis, and stands between them and the user's process so that they end with it.
+the brokers and of Redis, and runs between them and the user's process so that they end with it.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def _identifier_of(key: ec.EllipticCurvePrivateKey) -> x509.AuthorityKeyIdentifi
 
 
 def _common_name(text: str) -> x509.Name:
-    # A longer name stands among the alternative names, which are those that clients read.
+    # A longer name is among the alternative names, which clients read.
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text[:_LONGEST_COMMON_NAME])])
 
 
@@ -190,7 +190,7 @@ def _general_name(host: str) -> x509.GeneralName:
     except ValueError:
         pass
     try:
-        # A label may begin with an asterisk, which stands for any label.
+        # A label may begin with an asterisk, which matches any label.
         name = host.removeprefix("*.").encode("idna").decode("ascii")
     except UnicodeError as error:
         raise ValueError(f"{host!r} is no name of a host: {error}; write a name such as gateway.example") from error

@@ -22,7 +22,7 @@ from kafkabus.gateway.server.settings import GatewaySettings
 LOGGER = logging.getLogger("kafkabus.gateway")
 
 END_WITHIN = 8.0
-"""After how many seconds at most a process ends that was told to, also while clients, Kafka or Redis do not answer."""
+"""How many seconds a process takes at most to end when asked to, even if clients, Kafka or Redis do not answer."""
 OTHER_FILES = 1_500
 """How many files a process may need beside its clients' connections: for Kafka, Redis and the administration."""
 LATE = "clients, Kafka or Redis did not answer; locks that clients held end by themselves"
@@ -164,7 +164,7 @@ async def run_gateway(connection_string: str, ports: Ports, settings: GatewaySet
 
 @asynccontextmanager
 async def _endpoint(gateway: Gateway, host: str, port: int) -> AsyncGenerator[None]:
-    """Tell health and metrics until the block ends."""
+    """Serve health and metrics until the block ends."""
     from prometheus_client import disable_created_metrics
 
     from kafkabus._runtime.health_endpoint import HealthEndpoint

@@ -50,7 +50,7 @@ __all__ = [
 ]
 
 SCHEME = "SharedAccessSignature "
-"""The beginning of a token that is a shared access signature; in AMQP its declared type does not tell."""
+"""The beginning of a token that is a shared access signature; in AMQP its declared type does not show this."""
 IMPLIED = {
     Right.MANAGE: frozenset({Right.MANAGE, Right.SEND, Right.LISTEN}),
     Right.SEND: frozenset({Right.SEND}),
@@ -284,7 +284,7 @@ class Policies:
             UnauthorizedError: No such policy has that key.
         """
         self._check_attempts(name, now, address)
-        # All keys of all policies are tried, so that the time does not tell which names and keys there are.
+        # All keys of all policies are tried, so that the time does not reveal which names and keys exist.
         opened = [policy for policy in self._policies if policy.has_key(key) and policy.name == name]
         if not opened:
             self._count_failure(name, now, address)
@@ -352,7 +352,7 @@ def claim_of(policies: Policies | None, token: str, now: float, address: str = "
 
 
 def _is_signed_by(signature: Signature, policy: Policy) -> bool:
-    # All keys are tried, so that the time does not tell which one it was.
+    # All keys are tried, so that the time does not reveal which one matched.
     return True in [signature.is_signed_by(key) for key in policy.keys]
 
 
@@ -388,7 +388,7 @@ def _policies_in(path: Path, loaded: Mapping[str, Any]) -> list[Policy]:
     for policy in policies:
         if (policy.name, policy.scope) in known:
             raise ValueError(
-                f"{path}: there are two policies {policy.name!r} of the same scope: rename one, or give it a scope of its own"
+                f"{path}: there are two policies {policy.name!r} of the same scope: rename one, or give it another scope"
             )
         known.add((policy.name, policy.scope))
     return policies

@@ -31,7 +31,7 @@ class Workers:
     """Worker processes, started again when they end by themselves.
 
     Each has one end of a pipe, its lifeline, and ends when this process closes the other end, or is gone: it would go on with
-    the keys that it was told, beside the workers that are started next. No signal is sent to it, because one that was sent to
+    the keys that it was given, beside the workers that are started next. No signal is sent to it, because one that was sent to
     the whole process group, as Ctrl-C, has reached it, and a second one means "at once".
 
     Args:
@@ -110,7 +110,7 @@ class Workers:
     def _start(self, number: int) -> None:
         connection_string, ports, settings = self._arguments
         if ports.metrics is not None and ports.metrics[1]:
-            # Each worker tells of itself.
+            # Each worker serves its metrics on a separate port.
             ports = replace(ports, metrics=(ports.metrics[0], ports.metrics[1] + number))
         spawning = multiprocessing.get_context("spawn")
         theirs, ours = spawning.Pipe(duplex=False)

@@ -38,7 +38,7 @@ _POLICIES_INSIDE = "/policies"
 
 
 class KafkabusContainer(DockerContainer):
-    """A namespace of its own in a container, with Kafka, Redis, upkeep, and a gateway for Azure's SDKs.
+    """A separate namespace in a container, with Kafka, Redis, upkeep, and a gateway for Azure's SDKs.
 
     Args:
         image: An image made from docker/Dockerfile's target ``kafkabus-emulator``.
@@ -88,7 +88,7 @@ class KafkabusContainer(DockerContainer):
             RuntimeError: The container ended; the error shows its last output.
             docker.errors.DockerException: Docker cannot be reached, or has no such image.
         """
-        # Kafka tells its clients the port on the host, which must be known before.
+        # Kafka advertises the port on the host to its clients, so it must be known before.
         self._ports = kafka, redis, amqp, http = _free_ports()
         host = self.get_container_host_ip()
         inside = redis if self._shares_network else _REDIS_INSIDE
@@ -120,7 +120,7 @@ class KafkabusContainer(DockerContainer):
         """Return the host that clients in this process connect to; it is known before the container starts.
 
         Raises:
-            RuntimeError: This process runs in a container of a network of its own, and no host is named.
+            RuntimeError: This process runs in a container with a separate network, and no host is named.
         """
         client = self.get_docker_client()
         mode = client.get_connection_mode()
@@ -132,7 +132,7 @@ class KafkabusContainer(DockerContainer):
             # A daemon that made the network itself does not name the gateway before its next start.
             return str(network.get("Gateway") or next(ip_network(network["Subnet"]).hosts()))
         raise RuntimeError(
-            "this program runs in a container itself, and Kafka must be told under which name it reaches Docker's host: set "
+            "this program runs in a container itself, and Kafka needs the name under which it reaches Docker's host: set "
             "TESTCONTAINERS_HOST_OVERRIDE to that name"
         )
 

@@ -28,7 +28,7 @@ Headers = list[tuple[str, bytes | None]]
 
 @dataclass(frozen=True, slots=True)
 class MemoryMessage:
-    """Stands in for ``confluent_kafka.Message``; the methods are ``kafkabus._core.record.Record``'s."""
+    """Replaces ``confluent_kafka.Message``; the methods are ``kafkabus._core.record.Record``'s."""
 
     _place: tuple[str, int, int]
     _content: tuple[bytes | None, bytes | None, Headers]
@@ -164,7 +164,7 @@ class Cluster:
 
 
 class MemoryTopics:
-    """Stands in for ``kafkabus._kafka.topic_admin.Topics``, which documents the methods."""
+    """Replaces ``kafkabus._kafka.topic_admin.Topics``, which documents the methods."""
 
     has_contact = True
 
@@ -300,7 +300,7 @@ class MemoryTopics:
 
 
 class MemoryProducer:
-    """Stands in for ``confluent_kafka.Producer``."""
+    """Replaces ``confluent_kafka.Producer``."""
 
     def __init__(self, cluster: Cluster, transactional_id: str = "") -> None:
         self._cluster = cluster
@@ -367,7 +367,7 @@ class _Position:
 
 
 class MemoryConsumer:
-    """Stands in for ``confluent_kafka.Consumer``, set as ``client_options`` says; one thread at a time may use it."""
+    """Replaces ``confluent_kafka.Consumer``, set as ``client_options`` says; one thread at a time may use it."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -6,7 +6,7 @@ The option ``--kafkabus``, or ``kafkabus`` in pytest's configuration, says on wh
 - ``embedded``: on a Kafka and a Redis that are started once for the run (``pip install "kafkabus[embedded]"``).
 - ``container``: on those of a container that is started once for the run (``pip install "kafkabus[containers]"``).
 
-pytest finds the plugin if kafkabus is installed. With pytest-xdist, each worker starts servers of its own.
+pytest finds the plugin if kafkabus is installed. With pytest-xdist, each worker starts separate servers.
 """
 
 from __future__ import annotations

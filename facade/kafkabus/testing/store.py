@@ -175,7 +175,7 @@ class Store:
             heard.append((channel, text))
 
     def _tell_upkeep(self, key: str, channel: str, partition: str, at: float) -> None:
-        """Tell upkeep to look at a ledger at a time, unless it will look by then; see ``lua/request.lua``."""
+        """Ask upkeep to look at a ledger at a time, unless it will look by then; see ``lua/request.lua``."""
         if at < self._look_at.get(key, math.inf):
             namespace, _, entity = channel.partition("/")
             self._look_at[key] = at
@@ -316,7 +316,7 @@ class Store:
 
 
 class MemoryRedis:
-    """Stands in for ``redis.Redis``.
+    """Replaces ``redis.Redis``.
 
     Args:
         store: The store with the data.
@@ -393,7 +393,7 @@ class MemoryRedis:
 
 
 class MemoryPipeline:
-    """Stands in for ``redis.client.Pipeline``."""
+    """Replaces ``redis.client.Pipeline``."""
 
     def __init__(self, store: Store) -> None:
         self._redis = MemoryRedis(store)
@@ -429,7 +429,7 @@ class MemoryPipeline:
 
 
 class MemoryPubSub:
-    """Stands in for ``redis.client.PubSub``."""
+    """Replaces ``redis.client.PubSub``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -479,7 +479,7 @@ class _Awaited:
 
 
 class AsyncMemoryRedis(_Awaited):
-    """Stands in for ``redis.asyncio.Redis``.
+    """Replaces ``redis.asyncio.Redis``.
 
     Args:
         store: The store with the data.
@@ -499,7 +499,7 @@ class AsyncMemoryRedis(_Awaited):
 
 
 class AsyncMemoryPubSub(_Awaited):
-    """Stands in for ``redis.asyncio.client.PubSub``."""
+    """Replaces ``redis.asyncio.client.PubSub``."""
 
     def __init__(self, store: Store) -> None:
         self._pubsub = MemoryPubSub(store)
@@ -516,7 +516,7 @@ class AsyncMemoryPubSub(_Awaited):
 
 
 class AsyncMemoryPipeline(MemoryPipeline):
-    """Stands in for ``redis.asyncio.client.Pipeline``."""
+    """Replaces ``redis.asyncio.client.Pipeline``."""
 
     async def execute(self, *, raise_on_error: bool = True) -> Any:
         """Make the queued calls, and return their replies."""

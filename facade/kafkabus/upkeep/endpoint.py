@@ -25,7 +25,7 @@ class EndpointOptions:
     Attributes:
         host: The address or name to listen on; empty for all addresses.
         port: The port; 0 for a free one.
-        most_entities: How many entities have metrics of their own.
+        most_entities: How many entities have separate metrics.
         entities: A regular expression that the names of these match as a whole; None: all.
     """
 
@@ -39,7 +39,7 @@ class Endpoint(HealthEndpoint):
     """The endpoint, open from entering the context to leaving it.
 
     Args:
-        options: The address, and the entities that have metrics of their own.
+        options: The address, and the entities that have separate metrics.
         upkeep: The instance of the service.
     """
 

@@ -47,9 +47,9 @@ class FirstLook:
         self._context = context
 
     async def quiet(self, described: Mapping[EntityPath, EntityDescription]) -> list[Quiet]:
-        """Return the entities that need nothing done until a ledger or a log tells of a change.
+        """Return the entities that need no work until a ledger or a log changes.
 
-        Their ledgers tell of the next change from now on; see ``LedgerClient.look``.
+        Their ledgers report the next change from now on; see ``LedgerClient.look``.
 
         Args:
             described: Entities, with the descriptions of their queues.
@@ -123,7 +123,7 @@ class FirstLook:
 def is_urgent(entity: Entity, looks: Sequence[Look | None]) -> bool:
     """Return whether upkeep has to notice soon that an entity's logs grow: messages are in flight, or have their times.
 
-    Senders tell upkeep of messages that live only for seconds.
+    Senders notify upkeep of messages that live only for seconds.
     """
     lives_shortly = entity.expires and entity.life_ms is not None and entity.life_ms < LONG_LIFE_MS
     return lives_shortly or any(

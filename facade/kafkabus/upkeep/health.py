@@ -15,7 +15,7 @@ READY_WITHIN = 10.0
 Part = Literal["kafka", "redis", "descriptions"]
 _DONE: dict[Part, str] = {
     "kafka": "no broker answered",
-    "redis": "the heartbeat was not told",
+    "redis": "no heartbeat reached Redis",
     "descriptions": "the entities' descriptions were not read",
 }
 """The parts of a service that is ready, and the failure of each in words."""
@@ -62,7 +62,7 @@ class Health:
     def reasons(self) -> dict[str, str]:
         """Return why the service is not ready, by part; nothing if it is ready."""
         if self._is_ending:
-            return {"service": "it was told to end"}
+            return {"service": "it was asked to end"}
         now = self._clock()
         return {
             part: self._reason(part, now)

@@ -26,11 +26,11 @@ LOOK_FOR = 0.2
 PASSED_OVER = 1_000
 """How many holes, from the cursor on, are passed over before a message that waits."""
 TELL_EVERY = 20.0
-"""How often, in seconds, to tell how many there are, even if that is what was told before."""
+"""How often, in seconds, to report how many there are, even if the number has not changed."""
 
 
 class Holes:
-    """Tells how many holes there are, so that they are not counted as messages; each record is looked at once.
+    """Reports how many holes there are, so that they are not counted as messages; each record is looked at once.
 
     Args:
         context: The service's parts.
@@ -54,7 +54,7 @@ class Holes:
         return max(0, self._told.get(partition, 0) - passed)
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """Look for holes beyond the cursors, and tell how many there are.
+        """Look for holes beyond the cursors, and report how many there are.
 
         Args:
             entity: The entity.
@@ -99,7 +99,7 @@ class Holes:
         self.next_at = time.monotonic() if unread else self._tell_at if counts else math.inf
 
     async def _find(self, entity: Entity, partition: int, cursor: int, end: int) -> _Looked:
-        """Return what is known of the log from the cursor on, as far as there was time to look."""
+        """Return what is known of the log from the cursor on, up to the place that there was time to read."""
         looked = self._known.get(partition) or _Looked(cursor)
         if not cursor <= looked.upto <= end:
             looked = _Looked(cursor)

@@ -36,7 +36,7 @@ class Idleness:
 
     Sending to a topic is no use of its subscriptions; receiving from a subscription, or changing it, is use of the topic.
 
-    Redis remembers, on the brokers' clock, since when an entity has not been used; if Redis forgets, the time begins anew.
+    Redis remembers, on the brokers' clock, since when an entity has not been used; if Redis loses that, the time begins again.
 
     Args:
         context: The service's parts.
@@ -127,7 +127,7 @@ class Idleness:
                 await descriptions.put(known.model_copy(update={"retiring_at": retiring_at}))
 
     async def _is_current(self, entity: Entity) -> bool:
-        """Return whether the description has not been changed meanwhile."""
+        """Return whether the description is still the current one."""
         known = await self._context.descriptions.get(entity.path.name)
         return known is not None and _is_described_so(entity, known)
 

@@ -29,7 +29,7 @@ class LogWatch:
     """Asks for the ends of all logs in few requests, now and then: the more logs there are, the less often.
 
     Of entities in which nothing has happened for a while, and in which a new message may wait, only some are asked for at a
-    time, in turn. Senders tell upkeep of messages that do not wait.
+    time, in turn. Senders notify upkeep of messages that do not wait.
 
     Args:
         context: The service's parts.
@@ -63,7 +63,7 @@ class LogWatch:
             if maintainer.entity and maintainer.ends:
                 (calm if maintainer.is_calm(began) else lively).append(maintainer)
         calm = self._next_of(calm, began)
-        # As they are now: one that looks meanwhile is looked at once too often, and no end is missed.
+        # As they are now: a maintainer that looks during the request is woken once too often, and no end is missed.
         seen, seen_calm = _ends_seen(lively), _ends_seen(calm)
         ends = await self._ask(seen, stored=False)
         # Records of open transactions count here, so that one question is enough.

@@ -103,7 +103,7 @@ class MessageExpiry:
                 await context.ledger_client.execute(Purge(ledger, end))
 
     async def _expire_each(self, entity: Entity, partition: int, end: int, now: int) -> None:
-        """Let messages with times to live of their own expire; an index says when the first of each stretch is over."""
+        """Let messages with individual times to live expire; an index says when the first of each stretch is over."""
         expiries = self._expiries.get(partition)
         if expiries is None:
             expiries = self._expiries[partition] = await self._create_index(entity, partition)

@@ -29,7 +29,7 @@ FRESH_FOR = 5.0
 WAIT_FOR = 5.0
 """How long, in seconds, a scrape waits for figures of entities; without them, it gets the other metrics."""
 OTHERS = "(others)"
-"""The label of the entities that have no metrics of their own; no entity has such a name."""
+"""The label of the entities that have no separate metrics; no entity has such a name."""
 _LATE_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
@@ -131,7 +131,7 @@ class UpkeepMetrics(Collector):
     Args:
         upkeep: The instance.
         version: The version of kafkabus.
-        most_entities: How many entities have metrics of their own, the first ones by name; the others are summed.
+        most_entities: How many entities have separate metrics, the first ones by name; the others are summed.
         pattern: A regular expression that the names of those match as a whole; None: all.
     """
 
@@ -266,7 +266,7 @@ class UpkeepMetrics(Collector):
 
 
 class Growth:
-    """Counters of the entities without metrics of their own: what theirs grew by, since entities come and go among them."""
+    """Counters of the entities without separate metrics: what theirs grew by, since entities come and go among them."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, SubQueue, str], int] = {}
@@ -297,11 +297,11 @@ class Growth:
 def choose_figures(
     tended: Sequence[TendedEntity], *, most: int, pattern: re.Pattern[str] | None
 ) -> dict[SubQueue, dict[str, EntityFigures]]:
-    """Return the figures of entities by sub-queue and label; entities without metrics of their own have one label together.
+    """Return the figures of entities by sub-queue and label; entities without separate metrics share one label.
 
     Args:
         tended: The entities.
-        most: How many entities have metrics of their own, the first ones by name.
+        most: How many entities have separate metrics, the first ones by name.
         pattern: A regular expression that the names of those match as a whole; None: all.
     """
     names = sorted(

@@ -96,7 +96,7 @@ class OldestMessages:
             try:
                 records = await self._reader.read(message.topic, partition, message.offset, message.last, left)
             except ServiceBusError:
-                # The next time tries again; upkeep itself tells of what it cannot read.
+                # The next time tries again; upkeep itself logs what it cannot read.
                 continue
             message.is_read = True
             message.stored_at = records[0].timestamp()[1] / 1000 if records else None

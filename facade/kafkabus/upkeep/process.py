@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 END_WITHIN = 8.0
-"""After how many seconds at most a process ends that was told to, also while Kafka or Redis does not answer."""
+"""How many seconds a process takes at most to end when asked to, even if Kafka or Redis does not answer."""
 LATE = "Kafka or Redis did not answer, so other instances take over after this one's last heartbeat"
 
 

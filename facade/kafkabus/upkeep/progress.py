@@ -1,4 +1,4 @@
-"""The work of an instance that is under way: if some of it takes long, the place in the code is told at which it waits."""
+"""The work of an instance that is under way: if some of it takes long, the place in the code at which it waits is logged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LONG = 60.0
-"""After how many seconds some work counts as stuck. A call is retried for that long if a server is down, and told as well."""
+"""After how many seconds some work counts as stuck. A call is retried for that long if a server is down, and then logged, too."""
 LOOK_EVERY = 30.0
 """How often, in seconds, to look for such work."""
 
@@ -38,7 +38,7 @@ class Progress:
             del self._under_way[what]
 
     async def look(self) -> None:
-        """Tell of work that is under way for longer than ``LONG``."""
+        """Log work that is under way for longer than ``LONG``."""
         now = time.monotonic()
         for what, (since, task) in self._under_way.items():
             if now - since >= LONG and task is not None:

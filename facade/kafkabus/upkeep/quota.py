@@ -81,9 +81,9 @@ class Sizes:
 
 
 class Quota:
-    """Tells senders which partitions of one queue hold as much as they may.
+    """Notifies senders which partitions of one queue hold as much as they may.
 
-    Kafka does not tell clients how large a log is, and settled messages do not count. So messages that are not settled are
+    Kafka does not report to clients how large a log is, and settled messages do not count. So messages that are not settled are
     counted; if as many would fit, were each as large as it may be, that is all. Else some of them are sampled, and if they may
     take a fourth of a partition's limit, all that have not been received yet are measured, each once. Messages that were
     received and not settled count with the mean size of the others.
@@ -113,7 +113,7 @@ class Quota:
         self.next_at = self._look_at
 
     async def look(self, entity: Entity, states: Sequence[LedgerState | None], ends: Mapping[int, int]) -> None:
-        """Look how full a queue is, now and then, and tell senders.
+        """Check how full a queue is, now and then, and notify senders.
 
         Args:
             entity: The queue.
@@ -162,7 +162,7 @@ class Quota:
             self._sizes.pop(partition, None)
             return 0
         start = (await self._context.topics.starts(entity.topic, [partition]))[partition]
-        # If all were received, those before the cursor tell how large they are.
+        # If all were received, those before the cursor show how large they are.
         first = max(start, min(state.cursor, end - READ_AT_ONCE))
         sizes = self._sizes.get(partition)
         if sizes is None or not sizes.start <= first <= sizes.upto <= end:

@@ -39,7 +39,7 @@ from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, parse_topic, topic
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 HEARTBEAT_EVERY = 1.0
-"""How often, in seconds, an instance tells the others of itself."""
+"""How often, in seconds, an instance sends a heartbeat to the others."""
 HEARTBEAT_LIFETIME = 5.0
 """After how many seconds without a heartbeat an instance's entities go to other instances."""
 LOOK_FOR_ENTITIES = 2.0
@@ -47,7 +47,7 @@ LOOK_FOR_ENTITIES = 2.0
 LOOK_FOR_DEAD_LETTERS = 2.0
 """How often, in seconds, at the most, to look whether an entity that is tended has a dead-letter queue by now."""
 SWEEP_EVERY = 60.0
-"""How often, in seconds, to look for changed ledgers that did not tell, or whose events were lost."""
+"""How often, in seconds, to look for changed ledgers that sent no event, or whose events were lost."""
 SWEPT_AT_ONCE = 1_000
 """How many ledgers are asked for in one round trip."""
 LOOK_AT_ALL_AFTER = 3600.0
@@ -98,7 +98,7 @@ class _Described:
 class Upkeep:
     """One instance of the service, for one namespace.
 
-    An entity is tended if one of its ledgers tells that it is due, if its logs grow, if its description changes, and at the
+    An entity is tended if one of its ledgers reports that it is due, if its logs grow, if its description changes, and at the
     time that its maintainer asked for. A sweep finds ledgers whose events were lost.
 
     Args:
@@ -132,7 +132,7 @@ class Upkeep:
         self._progress = Progress()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tend the namespace until told to stop; wait for servers that cannot be reached.
+        """Tend the namespace until asked to stop; wait for servers that cannot be reached.
 
         Raises:
             UnsuitableRedisError: kafkabus cannot use this Redis, and waiting does not change that.
@@ -321,7 +321,7 @@ class Upkeep:
                 del new[path]
         for path, description in new.items():
             if path.key in self._maintainers:
-                continue  # It was taken meanwhile.
+                continue  # It was taken during the call.
             self._maintainers[path.key] = EntityMaintainer(context, path)
             self._new[path] = description
         self._have_new.set()
@@ -370,7 +370,7 @@ class Upkeep:
                     self._wake(key)
 
     async def _look_for_dead_letters(self, context: ClientContext, path: EntityPath) -> None:
-        """Take an entity's dead-letter queues that were needed since the last look; tell other instances of theirs."""
+        """Take an entity's dead-letter queues that were needed since the last look; notify other instances of theirs."""
         if path.is_dead_letter or time.monotonic() < self._looked_for.get(path.key, 0.0):
             return
         self._looked_for[path.key] = time.monotonic() + LOOK_FOR_DEAD_LETTERS
@@ -442,7 +442,7 @@ class Upkeep:
             for place in await context.ledger_client.not_as_written([ledger for _, ledger in swept], written):
                 self._wake(swept[place][0].path.key)
         if len(self.members) > 1:
-            # Another instance may not have got to tell of a dead-letter queue.
+            # Another instance may have ended before it reported a dead-letter queue.
             for name in await context.topics.names():
                 parsed = parse_topic(name)
                 if parsed is not None and parsed[0] == self._settings.namespace:
@@ -455,7 +455,7 @@ class Upkeep:
         key = await self._agenda.next()
         due_at = self._agenda.due_at
         if key in self._tending:
-            # It is tended now, and what was asked for meanwhile may have come too late.
+            # It is tended now, and a request during that may have come too late.
             self._agenda.wake(key, _SPACING)
             return
         await self._room.acquire()

@@ -13,7 +13,7 @@ from kafkabus._core.entity import Entity
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LOOK_EVERY = 30.0
-"""How often, in seconds, to look: by then Kafka has ended any transaction that a client of ours left open."""
+"""How often, in seconds, to look: by then Kafka has ended any transaction that a client of kafkabus left open."""
 
 
 class StuckLogs:
@@ -53,7 +53,7 @@ class StuckLogs:
             LOGGER.error(
                 "log_stuck entity=%s topic=%s partition=%d offset=%d behind=%d: a Kafka transaction has been open there for "
                 "more than %g s, and nothing behind it is received before it ends. Kafka aborts it when its own timeout is "
-                "over; if it does not, 'kafka-transactions.sh find-hanging' tells of it. Its 'abort' ends it, and loses "
+                "over; if it does not, 'kafka-transactions.sh find-hanging' lists it. Its 'abort' ends it, and loses "
                 "what it sent to this log, even if the rest of the transaction was committed: copy those records first",
                 entity.path,
                 entity.topic,

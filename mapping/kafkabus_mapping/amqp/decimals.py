@@ -36,14 +36,14 @@ _LARGE: Final = _FORMATS[16]
 SMALLEST_EXPONENT: Final = -_LARGE.bias
 LARGEST_EXPONENT: Final = (3 << (_LARGE.exponent_bits - 2)) - 1 - _LARGE.bias
 _OF_DOTNET: Final = range(-4608 - 28, -4608 + 1)
-"""Exponents that stand for those of 0 to -28: .NET's client (Microsoft.Azure.Amqp) shifts the upper bits by 9 in place of 7."""
+"""Exponents that encode those of 0 to -28: .NET's client (Microsoft.Azure.Amqp) shifts the upper bits by 9 in place of 7."""
 
 
 def decimal_of(bits: DecimalBits) -> Decimal:
-    """Return the number that bits stand for; see ``_OF_DOTNET`` for what is read otherwise than the specification says.
+    """Return the number that bits encode; see ``_OF_DOTNET`` for what is read otherwise than the specification says.
 
     Raises:
-        ValueError: They stand for an infinity, or for no number.
+        ValueError: The bits encode an infinity, or no number.
     """
     layout = _FORMATS[len(bits)]
     raw = int.from_bytes(bits, "big")

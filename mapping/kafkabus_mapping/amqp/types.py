@@ -1,6 +1,6 @@
 """Values as AMQP 1.0 encodes them (part 1 of its specification, sections 1.2 to 1.6).
 
-If AMQP has several types for one of Python's, Python's type stands for the usual one and subclasses of it for the others, so
+If AMQP has several types for one of Python's, Python's type represents the usual one and its subclasses the others, so
 that a decoded value is encoded as it was. ``int`` is a ``long``, ``float`` a ``double``, ``str`` a ``string``, ``bytes`` a
 ``binary``, ``datetime`` a ``timestamp``, ``uuid.UUID`` a ``uuid``.
 """

@@ -65,7 +65,7 @@ class Subject:
         sequence_number: Its sequence number in the topic.
         enqueued_at: When it was enqueued, in UTC.
         size: The size of its body, in bytes.
-        time_to_live: The default time to live, for a message without one of its own.
+        time_to_live: The default time to live, for a message without one.
     """
 
     envelope: Envelope

@@ -11,7 +11,7 @@ from decimal import Decimal
 from uuid import UUID
 
 Value = str | bytes | int | float | bool | UUID | datetime | timedelta | Decimal | None
-"""The types of an expression's value. None stands for NULL and for a missing property; operators treat both as unknown."""
+"""The types of an expression's value. None is NULL or a missing property; operators treat both as unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +155,8 @@ class Like:
 
     Attributes:
         left: The text.
-        pattern: The pattern, in which ``%`` stands for any text and ``_`` for any character.
-        escape: The expression for the escape character, after which ``%`` and ``_`` stand for themselves, or None.
+        pattern: The pattern, in which ``%`` matches any text and ``_`` any character.
+        escape: The expression for the escape character, after which ``%`` and ``_`` match themselves, or None.
     """
 
     left: Expression

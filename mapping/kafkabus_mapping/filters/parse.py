@@ -136,7 +136,7 @@ def _syntax_error(text: str, error: UnexpectedInput) -> FilterSyntaxError:
         ended = error.token.type == "$END"
         line, column = _place_of(text, len(text)) if ended else (error.line, error.column)
         expected = sorted({_name_of(terminal) for terminal in error.expected})
-        found = "the text ends" if ended else f"{str(error.token)!r} stands"
+        found = "the text ends" if ended else f"found {str(error.token)!r}"
         return FilterSyntaxError(f"{found} where there should be {_one_of(expected)}", line, column)
     return FilterSyntaxError("the text ends too early", *_place_of(text, len(text)))
 

@@ -14,7 +14,7 @@ class Segment:
     """Consecutive characters to find in a text.
 
     Args:
-        characters: The characters; None stands for any character.
+        characters: The characters; None matches any character.
 
     Attributes:
         length: The number of characters.

@@ -155,7 +155,7 @@ def _draw_lines(panel: Any) -> None:
 
 
 def _label_times(panel: Any, times: Sequence[datetime]) -> None:
-    """Label some of the periods, with as much of the time as tells them apart."""
+    """Label some of the periods, with as much of the time as distinguishes them."""
     moments = [time.astimezone(timezone.utc) for time in times]
     step = max(1, len(moments) // 8)
     whole_days = all((moment.hour, moment.minute, moment.second) == (0, 0, 0) for moment in moments)

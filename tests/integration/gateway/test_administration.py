@@ -424,7 +424,7 @@ def test_errors_are_those_of_the_service(admin: ServiceBusAdministrationClient) 
         (
             HttpResponseError,
             400,
-            "stands where",
+            "where there should be",
             lambda: admin.create_rule("t", "s", "r", filter=SqlRuleFilter("a = =")),
         ),
         (

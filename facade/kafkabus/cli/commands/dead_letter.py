@@ -122,7 +122,7 @@ def resubmit(
         note_signals() as stop,
     ):
         try:
-            # At most as many as there were at first: messages that fail again come back meanwhile.
+            # At most as many as there were at first: messages that fail again come back during the loop.
             while sent < left and looked_at < there and not stop.is_requested():
                 most = min(AT_ONCE, there - looked_at if wanted else left - sent)
                 waiting.extend(receive_next(receiver, most, WAIT_S, stop))

@@ -40,7 +40,7 @@ MaxSize = Annotated[
 ]
 TimeToLive = Annotated[
     timedelta | None,
-    duration_option("Time to live of messages without one of their own; default for ever."),
+    duration_option("Default time to live of messages; without it, for ever."),
 ]
 DeadLetterExpired = Annotated[
     bool | None,

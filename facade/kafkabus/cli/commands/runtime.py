@@ -362,7 +362,7 @@ def _say_steps(running: RunningNamespace, steps: str) -> None:
 
 
 def _say_failing(running: RunningNamespace, told: set[str]) -> None:
-    """Print which servers end again and again, those that were not told before."""
+    """Print which servers end again and again, if they were not printed before."""
     for name, words in running.failing.items():
         if name not in told:
             log = running.data / "logs" / f"{name}.out"

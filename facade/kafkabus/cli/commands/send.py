@@ -216,7 +216,7 @@ def _choose_bodies(bodies: list[str], file: str | None, count: int) -> tuple[Ite
 
 
 def _repeat(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
-    # In few chunks, because each is a send of its own; but not in one, because the count may be millions.
+    # In few chunks, because each is a separate send; but not in one, because the count may be millions.
     rounds = max(1, BATCH // len(bodies))
     for start in range(0, count, rounds):
         yield bodies * min(rounds, count - start)

@@ -180,7 +180,7 @@ class _Service:
     def _authorize_destinations(self, request: Request, destinations: Mapping[str, str]) -> None:
         """Check that the client may send to the entities that messages are to be forwarded to.
 
-        Its own token may allow that, or a token of its own for each of them.
+        The client's token may allow that, or a separate token for each of them.
         """
         for name, destination in destinations.items():
             supplement = request.headers.get(_SUPPLEMENTS[name], "")
@@ -276,7 +276,7 @@ def _path_for_log(request: Request) -> str:
 
 
 def _answer_error(request: Request, error: Exception) -> Response:
-    """Return the answer for an error; its number stands in the log as well if the error is the gateway's."""
+    """Return the answer for an error; if the error is the gateway's, the log has its number, too."""
     failure, number = failure_of(error), uuid.uuid4()
     if failure.ours:
         LOGGER.error(

@@ -16,7 +16,7 @@ ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 """The namespace of descriptions of entities."""
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
-"""The namespace of the attribute that tells the type of an element."""
+"""The namespace of the attribute that gives the type of an element."""
 
 _UNWRITABLE = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that no XML document holds."""
@@ -169,5 +169,5 @@ def _entry(entry: Entry, into: Element) -> Element:
 
 def _document(root: Element) -> bytes:
     document: bytes = tostring(root, encoding="utf-8", xml_declaration=True)
-    # Every reader takes a carriage return that stands there as it is for the end of a line; none is written but those of texts.
+    # Readers take an unescaped carriage return for the end of a line; all that are written belong to texts.
     return document.replace(b"\r", b"&#13;")

@@ -1,6 +1,6 @@
 """Descriptions of queues, topics, subscriptions and the namespace, as elements.
 
-The elements stand in the order in which Azure writes them: some clients read them so.
+The elements are in the order in which Azure writes them, which some clients depend on.
 """
 
 from __future__ import annotations

@@ -241,7 +241,7 @@ class NamespaceAdministration:
             topic: The name of its topic, if it is a subscription.
 
         Raises:
-            MessagingEntityNotFoundError: It was deleted meanwhile.
+            MessagingEntityNotFoundError: It was deleted during the call.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         name, kind = properties.name, kind_of(properties)

@@ -80,7 +80,7 @@ def read_rule(described: Element, name: str, now: datetime) -> RuleProperties:
 def reads_alike(left: RuleFilter | SqlRuleAction | None, right: RuleFilter | SqlRuleAction | None) -> bool:
     """Return whether two filters or actions are the same to a client that reads them in documents.
 
-    Some characters stand in no document, and some clients write each end of a line as a line feed.
+    Documents cannot hold some characters, and some clients write each end of a line as a line feed.
     """
     return _as_read(left) == _as_read(right)
 

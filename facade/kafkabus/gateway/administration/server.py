@@ -36,7 +36,7 @@ def serve(
     Args:
         app: The application.
         host: The address or name to listen on; empty for all addresses.
-        port: The port; 0 for a free one, which the server's ``port`` then tells.
+        port: The port; 0 for a free one, which the server's ``port`` then holds.
         tls: The certificate to serve TLS with; None for plain HTTP.
         share_port: Whether other processes listen on the port as well.
         limits: Bounds of the connections.

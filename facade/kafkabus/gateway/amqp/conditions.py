@@ -29,7 +29,7 @@ TRANSACTION_TIMEOUT: Final = Symbol("amqp:transaction:timeout")
 
 
 class AmqpError(Exception):
-    """An error that is told to the peer.
+    """An error that is reported to the peer.
 
     Attributes:
         condition: The condition's symbol.

@@ -9,7 +9,7 @@ from kafkabus.gateway.amqp.conditions import ILLEGAL_STATE, NOT_ALLOWED, NOT_IMP
 from kafkabus.gateway.amqp.performatives import Transfer
 
 LONGEST_TAG: Final = 32
-"""The most bytes of a delivery's tag, and of a transaction's id, beyond which no two of ours differ."""
+"""The most bytes of a delivery's tag, and of a transaction's id; beyond it, no two that the gateway issues differ."""
 SMALL_PIECE: Final = 4_096
 """A piece of a message with fewer bytes is joined with the next one."""
 
@@ -102,7 +102,7 @@ def begin_delivery(transfer: Transfer, most_bytes: int) -> IncomingDelivery:
     if transfer.resume:
         raise AmqpError(
             NOT_IMPLEMENTED,
-            "a delivery that is resumed: nothing is kept of a link that has ended; send the message anew",
+            "a delivery that is resumed: nothing is kept of a link that has ended; send the message again",
         )
     message_format, settled = transfer.message_format or 0, bool(transfer.settled)
     return IncomingDelivery(number, tag, message_format, settled, transfer.state, most_bytes)

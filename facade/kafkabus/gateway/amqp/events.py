@@ -48,7 +48,7 @@ class Delivered(Event):
 
 @dataclass(slots=True)
 class Disposed(Event):
-    """The peer told the state of deliveries that it received and that are not settled.
+    """The peer reported the state of deliveries that it received and that are not settled.
 
     Attributes:
         link: Their link.

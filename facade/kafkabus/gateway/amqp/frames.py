@@ -29,7 +29,7 @@ EMPTY_FRAME: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
 
 _HEAD = struct.Struct(">IBBH")
 HEAD_BYTES: Final = _HEAD.size
-"""How many bytes of a frame stand before its performative."""
+"""How many bytes of a frame precede its performative."""
 
 
 class Frame(NamedTuple):

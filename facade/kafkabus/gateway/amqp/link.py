@@ -68,7 +68,7 @@ class LinkSession(Protocol):
         """Write a frame, unless the session has ended."""
 
     def write_dispositions(self, numbers: Sequence[int], state: Composite | None, *, role: bool) -> None:
-        """Tell the peer that deliveries are settled, unless the session has ended.
+        """Notify the peer that deliveries are settled, unless the session has ended.
 
         Args:
             numbers: Their numbers, in order.
@@ -77,7 +77,7 @@ class LinkSession(Protocol):
         """
 
     def flow(self, **of_link: Any) -> Flow:
-        """Return what tells the peer of the session's windows, and of a link."""
+        """Return a flow frame with the session's windows, and the state of a link."""
         ...
 
     def remove(self, link: Link, *, is_answered: bool) -> None:
@@ -174,7 +174,7 @@ class Link:
         self._enter(LinkInput.REFUSE, error)
 
     def detach(self, error: AmqpError | None = None) -> None:
-        """Detach the link; the peer's answer is not told."""
+        """Detach the link; the peer's answer yields no event."""
         self._enter(LinkInput.DETACH, error)
 
     def on_detach(self, detach: Detach) -> None:
@@ -255,7 +255,7 @@ class Link:
             self.write_flow()
 
     def write_flow(self, *, drain: bool = False) -> None:
-        """Tell the peer the link's credit."""
+        """Send the link's credit to the peer."""
         self.session.write(
             self.session.flow(
                 handle=self.handle, delivery_count=self._delivery_count, link_credit=max(0, self.credit), drain=drain
@@ -312,7 +312,7 @@ class Link:
         self._delivery_count = (self._delivery_count + 1) % NUMBERS
 
     def acknowledge(self, deliveries: Iterable[IncomingDelivery], state: Composite | None) -> None:
-        """Tell the peer the state of messages that came over the link."""
+        """Report the state of messages that came over the link to the peer."""
         numbers: list[int] = []
         for delivery in deliveries:
             if not delivery.settled:
@@ -357,7 +357,7 @@ class Link:
         return delivery
 
     def settle(self, deliveries: Iterable[OutgoingDelivery], state: Composite | None) -> None:
-        """Forget deliveries of the link, and tell the peer that they have this state."""
+        """Remove deliveries of the link, and notify the peer that they have this state."""
         numbers = sorted(delivery.number for delivery in deliveries if self._remove(delivery))
         self.session.write_dispositions(numbers, state, role=False)
 
@@ -389,7 +389,7 @@ class Link:
         self.drain = flow.drain
 
     def give_up_credit(self) -> None:
-        """Give up the credit that is left, as the peer's ``drain`` asks for, and tell the peer."""
+        """Give up the credit that is left, as the peer's ``drain`` asks for, and notify the peer."""
         self._delivery_count = (self._delivery_count + max(0, self.credit)) % NUMBERS
         self.credit, self.drain = 0, False
         if self.is_attached:

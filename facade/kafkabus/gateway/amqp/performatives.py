@@ -229,7 +229,7 @@ class Attach(Composite):
 
 @_composite
 class Flow(Composite):
-    """Tells windows and, with a handle, a link's credit."""
+    """Carries windows and, with a handle, a link's credit."""
 
     CODE, NAME = 0x13, "amqp:flow:list"
     next_incoming_id: int | None = _field(UINT, default=None)
@@ -265,7 +265,7 @@ class Transfer(Composite):
 
 @_composite
 class Disposition(Composite):
-    """Tells the state of deliveries; its role is that of the peer that sends it."""
+    """Carries the state of deliveries; its role is that of the peer that sends it."""
 
     CODE, NAME = 0x15, "amqp:disposition:list"
     role: bool = _field(BOOL, default=False, needed=True)
@@ -505,7 +505,7 @@ def error_of(error: AmqpError | None) -> ErrorCondition | None:
 
 
 def fitted(performative: Composite, most: int) -> bytes:
-    """Return an encoded performative; the description of its error is cut as far as it takes more than ``most`` bytes.
+    """Return an encoded performative; the description of its error is cut if it exceeds ``most`` bytes.
 
     A peer has to close the connection for a frame that is larger than it said.
     """
@@ -518,7 +518,7 @@ def fitted(performative: Composite, most: int) -> bytes:
 
 
 def _error_in(performative: Any) -> ErrorCondition | None:
-    """Return the error that a performative tells; None if it tells none."""
+    """Return the error that a performative carries; None if it carries none."""
     if isinstance(performative, TransactionalState):
         performative = performative.outcome
     error = performative.error if isinstance(performative, (Close, End, Detach, Rejected)) else None

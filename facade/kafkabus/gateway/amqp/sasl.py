@@ -1,4 +1,4 @@
-"""Logins by SASL: the outcomes that a peer is told (part 5 of AMQP 1.0's specification, section 5.3.3.6)."""
+"""Logins by SASL: the outcomes that are sent to a peer (part 5 of AMQP 1.0's specification, section 5.3.3.6)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class SendingLink(Protocol):
     unsent: list[Any]
 
     def write_flow(self, *, drain: bool = False) -> None:
-        """Tell the peer the link's credit."""
+        """Send the link's credit to the peer."""
 
 
 L = TypeVar("L", bound=SendingLink)
@@ -111,7 +111,7 @@ class SendWindow(Generic[L]):
             self._send(frame, content)
 
     def put_flow(self, link: L) -> None:
-        """Tell the peer that a link's credit is given up, behind the messages that used it."""
+        """Notify the peer that a link's credit is given up, behind the messages that used it."""
         if self._waiting:
             self._waiting.append((link, None, None))
         else:

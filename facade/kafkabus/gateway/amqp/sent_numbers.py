@@ -1,4 +1,4 @@
-"""The numbers of the deliveries that a session sends, by which the peer tells their states."""
+"""The numbers of the deliveries that a session sends, by which the peer reports their states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class SentNumbers(Generic[L]):
     def __init__(self, first: int = 0) -> None:
         self._next = first
         self._links: dict[int, L] = {}
-        # Those of them of which the peer has told no state yet, in their order: numbers that do not go round.
+        # The numbers for which the peer has reported no state yet, in order; they do not wrap around.
         self._stateless: list[int] = []
         self._transactions: dict[int, bytes] = {}
         self._settled: deque[tuple[int, int]] = deque(maxlen=_MOST_REMEMBERED)
@@ -35,7 +35,7 @@ class SentNumbers(Generic[L]):
 
         Args:
             link: The link that it goes over.
-            settled: Whether it is settled, so that the peer tells no state of it.
+            settled: Whether it is settled, so that the peer reports no state of it.
         """
         unwrapped, number = self._next, self._next % NUMBERS
         self._next += 1
@@ -71,7 +71,7 @@ class SentNumbers(Generic[L]):
         self._stateless.clear()
 
     def take_stateless(self, first: int, count: int) -> list[tuple[int, L]]:
-        """Return the deliveries of some numbers of which the peer has told no state before, with their links."""
+        """Return the deliveries of some numbers for which the peer has reported no state before, with their links."""
         numbers = (number % NUMBERS for number in self._take_stateless(first, count))
         return [(number, self._links[number]) for number in numbers if number in self._links]
 
@@ -93,9 +93,9 @@ class SentNumbers(Generic[L]):
         """Note which deliveries a transaction settles.
 
         Args:
-            first: The first number that the peer tells the state of.
+            first: The first number whose state the peer reports.
             count: How many numbers.
-            found: Those of them of which it has told no state before.
+            found: The numbers among them whose state it has not reported before.
             transaction: The transaction's id.
 
         Returns:

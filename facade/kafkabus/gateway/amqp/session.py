@@ -117,7 +117,7 @@ class Session:
             self.output.write(performative, self.channel)
 
     def write_dispositions(self, numbers: Sequence[int], state: Composite | None, *, role: bool) -> None:
-        """Tell the peer that deliveries are settled, unless the session has ended.
+        """Notify the peer that deliveries are settled, unless the session has ended.
 
         Args:
             numbers: Their numbers, in order.
@@ -137,7 +137,7 @@ class Session:
             at = last + 1
 
     def flow(self, **of_link: Any) -> Flow:
-        """Return what tells the peer of the session's windows, and of a link."""
+        """Return a flow frame with the session's windows, and the state of a link."""
         return Flow(
             next_incoming_id=self._next_incoming,
             incoming_window=self._incoming_window,
@@ -161,7 +161,7 @@ class Session:
         return self._enter(given, frame)
 
     def end(self, error: AmqpError | None = None) -> list[Event]:
-        """End the session, for us and for the peer, whose answer is not told."""
+        """End the session on both sides; the peer's answer yields no event."""
         return self._enter(SessionInput.END, error)
 
     def on_connection_end(self) -> list[Event]:
@@ -303,7 +303,7 @@ class Session:
             delivery = link.receive(transfer, frame.payload, frame.kept)
         except AmqpError as error:
             link.detach(error)
-            # The message that it begins is none of the link yet, which would tell its transaction.
+            # The message that it begins does not belong to the link yet, which would report its transaction.
             return [*discard(transfer), LinkDetached(link)]
         return [] if delivery is None else [Delivered(link, delivery)]
 

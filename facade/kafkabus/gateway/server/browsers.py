@@ -105,7 +105,7 @@ class BrowserNode(BaseNode):
                     self.peer.outbox.flush_soon()
                 await self._rest(wait)
                 wait = min(2 * wait, LONGEST_WAIT)
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             problem = await self.peer.namespace.to_link_error(error, self._path)
             if link.is_attached:
                 self.peer.links.detach(link, problem)

@@ -133,7 +133,7 @@ class ClientLinks(Generic[P]):
         self._endings = Slots(ENDED_AT_ONCE, LINK_WITHIN)
 
     def on_flow(self, link: Link) -> None:
-        """Tell the node of a link of its credit, or of room in the client's window."""
+        """Notify the node of a link of its credit, or of room in the client's window."""
         if link in self.nodes:
             self.nodes[link].on_flow()
 
@@ -152,7 +152,7 @@ class ClientLinks(Generic[P]):
         try:
             node = self._node_factory.create_node(self._owner, link)
             await node.open()
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             problem = to_amqp_error(error, self._node_factory.entity_of(link))
             name = shown_name(link.attach.name)
             LOGGER.info("link_refused peer=%s link=%s error=%s", self._owner.socket.name, name, shown_error(problem))
@@ -162,7 +162,7 @@ class ClientLinks(Generic[P]):
                 await node.close()
             link.refuse(problem)
         except asyncio.CancelledError:
-            # The client, or its link, went meanwhile.
+            # The client or its link ended during the call.
             if node is not None:
                 await node.close()
             raise

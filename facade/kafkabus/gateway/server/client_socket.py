@@ -54,7 +54,7 @@ class ClientSocket(asyncio.BufferedProtocol):
     """The socket of one client.
 
     Args:
-        owner: Told what happens.
+        owner: Notified of what happens.
         buffer: The memory into which bytes are read; other sockets use it as well.
 
     Attributes:
@@ -172,7 +172,7 @@ class ClientSocket(asyncio.BufferedProtocol):
     @property
     def unsent_bytes(self) -> int:
         """How many bytes that were written the operating system does not have yet."""
-        # Below TLS there is a transport of its own, of which only asyncio's private parts know.
+        # Below TLS there is another transport, which only asyncio's private attributes give.
         below = getattr(getattr(self.transport, "_ssl_protocol", None), "_transport", None)
         return self.buffered_bytes + (0 if below is None else below.get_write_buffer_size())
 
@@ -206,7 +206,7 @@ class ClientSocket(asyncio.BufferedProtocol):
         """Wait until the operating system takes so many bytes, or has passed on all that it got, or the connection is lost."""
         pause = SHORTEST_LOOK
         while not self.is_lost and not self.has_room_for(max(size, 1)):
-            # Nothing tells when it passes bytes on, as long as none waits here.
+            # There is no notification of bytes that it passes on while none waits here.
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_LOOK)
 

@@ -94,7 +94,7 @@ class Commons(Generic[C]):
         self.listings = Listings()
         self.listing = FairLock(LISTING_HELD)
         self.transaction_room: SharedRoom = SharedRoom(settings.transactions.total_bytes)
-        # Memory of this size that each read would allocate anew leaves gaps in the heap that glibc does not give back.
+        # Memory of this size, if each read allocated it, would leave gaps in the heap that glibc does not give back.
         self.incoming = memoryview(bytearray(READ_BYTES))
         self.is_closing = False
 

@@ -13,9 +13,9 @@ from kafkabus.gateway.sas_tokens import AccessClaim, Policies, Right, Unauthoriz
 from kafkabus.gateway.scopes import ScopeError, covers, scope_of_audience, scope_of_path
 
 MOST_CLAIMS: Final = 10_000
-"""The most claims of a client; each is for an audience of its own."""
+"""The most claims of a client; each is for another audience."""
 LONGEST_TIMER: Final = 60.0
-"""The longest time until claims are looked at again, in seconds: the clock may be set meanwhile."""
+"""The longest time until claims are looked at again, in seconds: the clock may be set before then."""
 LONGEST_AUDIENCE: Final = 2_048
 """The longest audience, in characters."""
 LONGEST_TOKEN: Final = 8_192
@@ -159,7 +159,7 @@ class Claims:
         )
 
     def _nearest(self, path: str | None) -> AccessClaim | None:
-        """Return the claim of which a refusal tells: that of the login, or that whose audience is nearest to a path."""
+        """Return the claim that a refusal names: that of the login, or the one whose audience is nearest to a path."""
         if self._login:
             return self._login[0]
         for audience in [] if path is None else _scopes_over(path):

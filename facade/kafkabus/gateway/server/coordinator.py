@@ -33,7 +33,7 @@ class CoordinatorNode(BaseNode):
         """Begin or end a transaction."""
         try:
             outcome = self._begun(delivery)
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             self._answer(delivery, Rejected(error_of(to_amqp_error(error))))
         else:
             self.peer.tasks.start(self._finish(delivery, outcome), is_requested=True)
@@ -66,7 +66,7 @@ class CoordinatorNode(BaseNode):
     async def _finish(self, delivery: IncomingDelivery, outcome: Awaitable[Composite]) -> None:
         try:
             state = await outcome
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             state = Rejected(error_of(to_amqp_error(error)))
         self._answer(delivery, state)
 

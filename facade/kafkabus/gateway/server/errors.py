@@ -1,4 +1,4 @@
-"""Errors of the SDK as AMQP tells them."""
+"""Errors of the SDK as AMQP carries them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _CONDITIONS: Final[Mapping[type[Exception], Symbol]] = {
 
 
 def to_amqp_error(error: BaseException, entity: object = "") -> AmqpError:
-    """Return an error as the peer is told it; an unexpected one is logged with its trace.
+    """Return an error as it is reported to the peer; an unexpected one is logged with its trace.
 
     Args:
         error: The error.

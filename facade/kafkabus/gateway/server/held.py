@@ -77,7 +77,7 @@ class HeldRecord:
         return self._stamp
 
     def leader_epoch(self) -> int | None:
-        """Return None: the place does not tell it."""
+        """Return None: the place does not have it."""
         return None
 
 

@@ -17,7 +17,7 @@ EXTERNAL: Final = "EXTERNAL"
 
 
 def offered(policies: Policies | None) -> tuple[str, ...]:
-    """Return the mechanisms to offer: those that give no right of their own are for clients that put tokens."""
+    """Return the mechanisms to offer: those that grant no right by themselves are for clients that put tokens."""
     return MECHANISMS if policies is None else tuple(name for name in MECHANISMS if name != EXTERNAL)
 
 

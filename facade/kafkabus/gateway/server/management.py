@@ -147,7 +147,7 @@ class ManagementNode(RequestNode):
                     f"{request.operation!r} is no part of a transaction: ask for it without one; transactions send and settle",
                 )
             status, body = await operation(request, texts(request.body))
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             problem = to_amqp_error(error, self._path)
             options |= {
                 "statusCode": Int(_STATUS.get(problem.condition, 500)),

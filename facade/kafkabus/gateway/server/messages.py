@@ -93,14 +93,14 @@ _OWN: Final = frozenset({*OF_THE_BROKER, PARTITION_KEY, SCHEDULED})
 _LIMITED: Final = frozenset({"message_id", "session_id", "partition_key", "reply_to_session_id"})
 _CARRIED: Final = frozenset(CARRIED_PROPERTIES)
 _PLAIN: Final = frozenset({type(None), str, int, float, bool, bytes, uuid.UUID, datetime})
-"""Types whose values are stored in a way that tells the type."""
+"""Types whose values are stored in a way that preserves the type."""
 _LARGEST_TTL: Final = LARGEST_UINT
 _LATEST: Final = 253_402_300_799_999
 """The end of the year 9999, ms since 1970."""
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _REASON, _DESCRIPTION = "DeadLetterReason", "DeadLetterErrorDescription"
 _PART: Final = "application_properties"
-"""The part of what a message carries that tells the types of its application properties."""
+"""The part of a message's carried data that holds the types of its application properties."""
 
 
 def to_ticks(moment: datetime) -> int:
@@ -198,7 +198,7 @@ def _header_text(fields: tuple[tuple[str, type[Any], Any], ...]) -> str:
 
 
 def _read_properties(envelope: Envelope, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Note properties in an envelope; return those that it has no field for, or whose types its fields do not tell."""
+    """Note properties in an envelope; return those that it has no field for, or whose types its fields do not keep."""
     carried: dict[str, Any] = {}
     for name in IDENTIFIERS:
         value = properties.get(name)
@@ -295,7 +295,7 @@ def _body(sections: Sections, envelope: Envelope, written_format: int) -> bytes 
 
 
 def _life(sections: Sections) -> timedelta | None:
-    """Return the time to live; that of the properties if it is longer than a header can tell."""
+    """Return the time to live; that of the properties if it is longer than a header can hold."""
     lives = sections.header.get("ttl")
     if lives is not None:
         field_value("ttl", lives)
@@ -343,14 +343,14 @@ def encode_message(
 
     It has the time to live that is in force: its own, or its entity's default if that is shorter.
 
-    A record of a plain Kafka producer, or of an earlier version, may hold values that AMQP cannot carry. The nearest values
-    that it can carry stand for them; see ``kafkabus_mapping.amqp_values``.
+    A record of a plain Kafka producer, or of an earlier version, may hold values that AMQP cannot carry. They are
+    replaced with the nearest values that it can carry; see ``kafkabus_mapping.amqp_values``.
 
     Args:
         message: The message.
         lock: How much of its lock is shown.
         for_java: Whether the receiver is Azure's SDK for Java, which shows a message without a time to live as one that expires
-            when it is enqueued: it gets the largest time to live that a header can tell, 49 days.
+            when it is enqueued: it gets the largest time to live that a header can hold, 49 days.
     """
     envelope = envelope_of(message)
     carried = decode_carried(envelope) if envelope.amqp is not None else {}
@@ -529,7 +529,7 @@ def _properties(
         values["content_type"] = Symbol(envelope.content_type)
     if typed:
         values.update(_fields(typed, CARRIED_PROPERTIES))
-    # With a time to live of its own, its sender may have told when it expires.
+    # If the message has a time to live, its sender may have set when it expires.
     is_told = lives == envelope.time_to_live and "absolute_expiry_time" in values
     if lives < FOREVER and not is_told:
         _show_expiry(values, lives // _MILLISECOND, receipt_of(message).record.timestamp()[1])
@@ -546,7 +546,7 @@ def _show_expiry(values: dict[str, Any], life: int, enqueued_at: int) -> None:
     """
     begin = values.get("creation_time")
     if begin is None and life > _LARGEST_TTL:
-        # SDKs compute a time to live that the header cannot tell.
+        # SDKs compute a time to live that the header cannot hold.
         begin = values["creation_time"] = Milliseconds(enqueued_at)
     since = enqueued_at if begin is None else milliseconds_of(begin)
     values["absolute_expiry_time"] = Milliseconds(min(since + life, _LATEST))

@@ -60,7 +60,7 @@ class Outbox:
         self.flush()
 
     def add_message(self, size: int) -> None:
-        """Send a message that the engine got; bytes go out before they become many, so that ``can_write`` tells of it."""
+        """Send a message that the engine got; bytes go out before they become many, so that ``can_write`` reflects it."""
         self._unflushed += size
         if self._unflushed >= SENT_AT_ONCE:
             self.flush()

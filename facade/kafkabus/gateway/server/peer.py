@@ -53,7 +53,7 @@ WORK_WITHIN: Final = 3.0
 """How long, in seconds, a gateway that ends waits for the work that clients have asked for."""
 
 _LOST: Final = AmqpError(
-    MESSAGE_LOCK_LOST, "a message was sent, or settled, over a link that is gone: attach a link, and begin anew"
+    MESSAGE_LOCK_LOST, "a message was sent, or settled, over a link that is gone: attach a link, and begin again"
 )
 
 
@@ -202,7 +202,7 @@ class Peer:
             events = self.engine.step()
             for event in events or ():
                 self._events.handle(event)
-        except Exception as error:  # noqa: BLE001 - an error of ours costs this connection only
+        except Exception as error:  # noqa: BLE001 - an internal error costs this connection only
             self.engine.close(to_amqp_error(error))
             return True
         return events is not None

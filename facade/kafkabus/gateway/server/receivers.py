@@ -108,7 +108,7 @@ GIVEN_UP_WITHIN: Final = 5.0
 ASKED_AGAIN_AFTER: Final = 0.1
 """After how many seconds a session that another client has is asked for once more."""
 LOCK_SLACK: Final = 0.05
-"""How long after the end of a session's lock, as far as is known, it is looked at again, in seconds."""
+"""How long after the last known end of a session's lock it is checked again, in seconds."""
 TAKING_SLACK: Final = 2.0
 """How long after that a link is detached whose client receives and deletes, in seconds: one that waits for as long as the lock
 lasts gives up before, and has nothing to settle."""
@@ -289,13 +289,13 @@ class ReceiverNode(BaseNode):
         finally:
             kept.unwatch(self._place, None, came.set)
             if came.is_set():
-                # Another one that waits is told in place of this one.
+                # Another one that waits is notified in place of this one.
                 for session_id in kept.sessions(self._place):
                     kept.tell_of_session(self._place, session_id)
 
     async def _watch_session(self, session: HeldSession) -> None:
         """Detach the link when the session's lock has ended."""
-        while (left := session.seconds_left) > 0:  # noqa: ASYNC110 - the lock may be renewed meanwhile
+        while (left := session.seconds_left) > 0:  # noqa: ASYNC110 - the lock may be renewed during the sleep
             await asyncio.sleep(left + LOCK_SLACK)
         if self._takes:
             await asyncio.sleep(TAKING_SLACK)
@@ -352,7 +352,7 @@ class ReceiverNode(BaseNode):
                     link.give_up_credit()
                     self.peer.outbox.flush_soon()
                 await self._until_wanted()
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             if self._takes and isinstance(error, SessionLockLostError):
                 return  # The watch detaches the link, a little later.
             problem = await self.peer.namespace.to_link_error(error, self.path)
@@ -376,7 +376,7 @@ class ReceiverNode(BaseNode):
         return window.room >= self._needed_frames if self._takes else window.waiting < MOST_FRAMES_WAITING
 
     async def _messages(self, receiver: ServiceBusReceiver) -> list[ServiceBusReceivedMessage]:
-        """Wait for messages; return none if the client does not want any more meanwhile."""
+        """Wait for messages; return none if the client withdraws its credit before they come."""
         link, peer = self.link, self.peer
         peer.load.claiming += 1
         share = max(LEAST_BYTES_AT_ONCE, BYTES_AT_ONCE * CLAIMING_AT_ONCE / max(peer.load.claiming, CLAIMING_AT_ONCE))
@@ -459,7 +459,7 @@ class ReceiverNode(BaseNode):
         return uuid.uuid4().bytes if token is None else token.bytes_le
 
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that the client does not take, also if the link ends meanwhile."""
+        """Give back messages that the client does not take, even if the link ends during the call."""
         if self._receiver is not None:
             await run_uninterrupted(engine_of(self._receiver).put_back(messages))
 
@@ -528,12 +528,12 @@ class ReceiverNode(BaseNode):
     async def _complete_and_send(self, unit: Sequence[_Taken]) -> None:
         """Complete messages, and send those that were completed.
 
-        The end of the link that the client asks for meanwhile waits until they were sent.
+        If the client ends the link during the call, the end waits until they were sent.
         """
         with self.peer.holding_ends(), self._reserve([taken.payload for taken in unit]):
             payloads: list[bytes] = []
             try:
-                # Also a link that ends meanwhile must learn which messages were completed.
+                # A link that ends during the call needs the list of completed messages, too.
                 await run_uninterrupted(self._complete(unit, payloads))
             finally:
                 if self.link.is_attached and self.peer.is_open:
@@ -602,7 +602,7 @@ class ReceiverNode(BaseNode):
                 await self._do(messages, group)
         except (MessageLockLostError, SessionLockLostError) as problem:
             error = to_amqp_error(problem)
-        except Exception as problem:  # noqa: BLE001 - the client is told
+        except Exception as problem:  # noqa: BLE001 - reported to the client
             error = to_amqp_error(problem, self.path)
         if group.parts and group.settled:
             await group.parts[0].give_back(messages, self._abandon)
@@ -649,7 +649,7 @@ class ReceiverNode(BaseNode):
     def _hides(group: _Group, error: AmqpError) -> bool:
         """Return whether a client might take settlements for done that were refused, unless its link is detached.
 
-        A transaction tells with its discharge.
+        A transaction reports this with its discharge.
         """
         is_told = error.condition in TELLS or (group.settled and error.condition in PASSES)
         return not group.parts and not is_told

@@ -125,7 +125,7 @@ class ReplyNode(BaseNode):
 
     @contextmanager
     def promising(self) -> Generator[bool]:
-        """Keep credit for an answer while the block runs; tell it whether there is some: the client takes the answer then."""
+        """Reserve credit for an answer while the block runs; yield whether there is some: the client takes the answer then."""
         self._promised += 1
         try:
             yield self.link.is_attached and self.link.credit >= self._promised and not self._waiting
@@ -133,7 +133,7 @@ class ReplyNode(BaseNode):
             self._promised -= 1
 
     def on_flow(self) -> None:
-        """Send the answers that wait, as far as the client takes them."""
+        """Send the waiting answers for which the client has given credit."""
         while self._waiting and self.link.credit > 0 and self.link.is_attached and self.peer.is_open:
             self._count += 1
             payload, deleted = self._waiting.popleft()

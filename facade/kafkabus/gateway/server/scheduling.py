@@ -100,7 +100,7 @@ class Scheduling:
         if (await self._peer.namespace.entity(self._path)).generation != entity.generation:
             raise AmqpError(
                 c.NOT_FOUND,
-                f"{self._path} was deleted and created anew meanwhile: messages that were scheduled before are gone",
+                f"{self._path} was deleted and created again during the call: messages that were scheduled before are gone",
             )
         return numbers
 

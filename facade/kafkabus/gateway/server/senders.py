@@ -212,7 +212,7 @@ class SenderNode(BaseNode):
             async with self.peer.commons.storing.turn(self.peer) if many else nullcontext():
                 transaction = None if part is None else part.transaction
                 await self._open_sender.send_messages(batch, transaction=transaction)
-        except Exception as error:  # noqa: BLE001 - the client is told
+        except Exception as error:  # noqa: BLE001 - reported to the client
             is_stored = not isinstance(error, NOTHING_STORED)
             return _Refused(to_amqp_error(error, self._path), is_stored, unstored_positions(error))
         return None

@@ -68,7 +68,7 @@ class AskedSource:
                 f"{path}: a durable link with distribution-mode copy, which only subscriptions have: leave durable out to "
                 "browse, or the mode to receive",
             )
-        # Of a topic, each durable subscriber of JMS has a copy of its own: its subscription, whose messages it settles.
+        # Of a topic, each durable subscriber of JMS has a separate copy: its subscription, whose messages it settles.
         self.browses = False
 
     def _check(self) -> None:

@@ -42,7 +42,7 @@ from kafkabus.gateway.server.conditions import SERVER_BUSY
 LOGGER = logging.getLogger("kafkabus.gateway")
 
 REMEMBERED: Final = 1_000
-"""How many transactions that were given up a connection remembers, to tell its client why they are gone."""
+"""How many abandoned transactions a connection remembers, to report to its client why they are gone."""
 
 COMMITS_AT_ONCE: Final = 4
 """How many transactions of a client are committed at a time; slow ones would keep those of others waiting."""
@@ -109,7 +109,7 @@ class Enlistment:
         refused: Why the operation cannot be part of it; None if it can.
 
     Attributes:
-        is_unknown: Whether there is no such transaction, of which a discharge would tell.
+        is_unknown: Whether there is no such transaction, which a discharge would report.
     """
 
     def __init__(self, of: _Transaction | None, refused: AmqpError | None) -> None:
@@ -428,7 +428,7 @@ class Transactions:
         self._is_lost = True
 
     async def close(self) -> None:
-        """Roll back all transactions that are not ending, and those that are as far as they still wait."""
+        """Roll back all transactions that are not ending, and the ending ones that still wait."""
         gone = AmqpError(TRANSACTION_ROLLBACK, "the connection is closed")
         for transaction in list(self._known.values()):
             transaction.fail(gone)

@@ -64,7 +64,7 @@ class Undelivered:
         self._watchers: defaultdict[_Place, set[Callable[[], None]]] = defaultdict(set)
 
     def put(self, deleted: Deleted) -> None:
-        """Keep messages, and tell those that watch the place; or one of those that wait for any session of the entity."""
+        """Keep messages, and notify the watchers of the place; or one of those that wait for any session of the entity."""
         if deleted.payloads:
             place = deleted.entity, deleted.session
             self._payloads.setdefault(place, deque()).extend(deleted.payloads)
@@ -80,7 +80,7 @@ class Undelivered:
             self.put(messages)
 
     def tell_of_session(self, entity: str, session: str | None) -> None:
-        """Tell one of those that wait for any session of an entity, if messages of this one are kept, which may be free now."""
+        """Notify a watcher of any session of an entity, if messages of this one are kept, which may be free now."""
         if session is not None and (entity, session) in self._payloads:
             for watcher in list(self._watchers.get((entity, None), ()))[:1]:
                 watcher()

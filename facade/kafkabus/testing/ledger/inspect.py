@@ -1,4 +1,4 @@
-"""Looking at messages, purging them, and telling a ledger of its log and its rules; see ``lua/inspect.lua``."""
+"""Looking at messages, purging them, and notifying a ledger of its log and its rules; see ``lua/inspect.lua``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def set_rules_version(ledger: MemoryLedger, op: Arguments) -> Reply:
 
 
 def may_be_of(ledger: MemoryLedger, name: str | None, message: Message) -> bool:
-    """Return whether a message may belong to a session, as far as the ledger knows; always true without a session."""
+    """Return whether a message may belong to a session by the ledger's data; always true without a session."""
     known = message.session if message.state is MessageState.FILED else None
     held = holder(ledger, message.lease)
     if message.state is MessageState.LEASED and held is not None:

@@ -161,7 +161,7 @@ class Properties:
 
     Attributes:
         changes: The changes by offset, and whether a transaction that is not over makes them.
-        may_exist: Whether any may be kept, as far as the ledger counts them.
+        may_exist: Whether any may be kept, by the ledger's count.
     """
 
     changes: dict[tuple[int, bool], dict[str, str]] = field(default_factory=dict)

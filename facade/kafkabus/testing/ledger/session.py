@@ -37,7 +37,7 @@ def file_messages(ledger: MemoryLedger, op: Arguments) -> Reply:
 
 
 def place_messages(ledger: MemoryLedger, op: Arguments) -> Reply:
-    """Have messages of a lease wait in their sessions; lease the strays among them anew."""
+    """Have messages of a lease wait in their sessions; lease the strays among them again."""
     taken, lost = select_held(ledger, op["lease"], op["ranges"])
     names = {offset: name for first, last, name in op["ranges"] for offset in range(first, last + 1)}
     for offset in taken:

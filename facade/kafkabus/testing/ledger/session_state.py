@@ -43,7 +43,7 @@ def note_stored_state(ledger: MemoryLedger, op: Arguments) -> Reply:
     states, name = ledger.sessions.states, op["session"]
     state = states.get(name)
     if state is None:
-        # The new state is not the one whose record stands, although both may have the same version.
+        # The new state is not the one whose record exists, although both may have the same version.
         states[name] = SavedState(ledger.version + 1, ledger.now, stored=False, value=None)
         is_lost = op["version"] > ledger.sessions.cleared
         return tell_state(name, states[name]) | ({"lost": True} if is_lost else {})
