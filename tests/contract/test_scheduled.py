@@ -49,7 +49,7 @@ def all_of(
 def test_a_message_comes_at_its_time_and_not_before(
     client: ServiceBusClient, kind: str, later: Advance, mode: ServiceBusReceiveMode
 ) -> None:
-    """Other messages are sent and received meanwhile; messages of one time come in the order in which they were sent."""
+    """Other messages are sent and received before; messages due at the same time come in the order in which they were sent."""
     due = soon()
     with client.get_queue_sender(kind) as sender:
         sender.send_messages([ServiceBusMessage(f"before {number}", partition_key="k") for number in range(3)])

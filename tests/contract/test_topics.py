@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_topics.py by tools/generate_blocking.py. Do not edit.
-"""Topics: one write, many readers, each with locks, dead letters and rules of its own."""
+"""Topics: one write, many readers, each with separate locks, dead letters and rules."""
 
 from __future__ import annotations
 
@@ -291,7 +291,7 @@ def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_earlier_r
     monkeypatch: pytest.MonkeyPatch,
     commits: bool,
 ) -> None:
-    """A subscription that is created meanwhile gets none of its messages: readers cannot see the end of the log yet."""
+    """A subscription that is created during it gets none of its messages: readers cannot see the end of the log yet."""
     topic = make_topic("changed", partitioned=False)
     administration.delete_rule(topic, "changed", "$Default")
     administration.create_rule(topic, "changed", "colour", filter=SqlRuleFilter("sys.Label = 'red'"))

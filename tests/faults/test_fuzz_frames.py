@@ -14,7 +14,7 @@ from tests.faults.fuzz_frames import create_all, fuzz
 
 
 async def _all_gone(gateway: Gateway) -> None:
-    while gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+    while gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
 
 

@@ -1,4 +1,4 @@
-"""The program as a user or a script runs it, on a namespace of its own."""
+"""The program as a user or a script runs it, on a separate namespace."""
 
 from __future__ import annotations
 
@@ -417,7 +417,7 @@ def test_policies_need_a_gateway(namespace: Namespace, tmp_path: Path) -> None:
 
 
 def test_down_ends_an_up_in_the_foreground(namespace: Namespace, tmp_path: Path) -> None:
-    """A client that waits for the namespace is told that another command stopped it; addresses that are open are named."""
+    """It reports that another command stopped it; its warning names the addresses that are open."""
     kafka, redis, amqp, http = free_ports(4)
     ports = ("--redis-port", str(redis), "--amqp-port", str(amqp), "--http-port", str(http))
     up = namespace.start("up", "--data", str(tmp_path), "--listener", f"{kafka}=localhost", *ports)

@@ -371,7 +371,7 @@ def grant(kafka: Guarded, namespace: str, *denied: AclOperation, transactions: b
     }
     for done in admin.create_acls(list(rules)).values():
         done.result()
-    # None stands for any, which the types of Kafka's client do not know.
+    # None means any, which the types of Kafka's client do not know.
     any_: Any = None
     every = AclBindingFilter(
         ResourceType.ANY, any_, ResourcePatternType.ANY, any_, any_, AclOperation.ANY, AclPermissionType.ANY

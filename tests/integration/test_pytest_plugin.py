@@ -1,4 +1,4 @@
-"""The pytest plugin for applications, in test suites of their own."""
+"""The pytest plugin for applications, in separate test suites."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_an_order(kafkabus_namespace, text):
 
 
 def suite(folder: Path, *options: str, configuration: str = "") -> subprocess.CompletedProcess[str]:
-    """Run a suite of an application in a folder of its own."""
+    """Run a suite of an application in its own folder."""
     (folder / "test_orders.py").write_text(SUITE)
     (folder / "pytest.ini").write_text(f"[pytest]\n{configuration}\n")
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *options]

@@ -12,7 +12,7 @@ import pytest
 from tools.release import build, check
 
 ROOT = Path(__file__).resolve().parents[2]
-# Each build makes an environment of its own, with what it needs, which takes half a minute on a busy machine.
+# Each build makes an environment with all packages that it needs, which takes half a minute on a busy machine.
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(600)]
 
 

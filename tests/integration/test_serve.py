@@ -138,7 +138,7 @@ def namespace(connection_string: str) -> str:
 
 @pytest.fixture(scope="module")
 def server(namespace: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    """A process that serves the namespace, with an endpoint; of its queues, one alone has metrics of its own."""
+    """A process that serves the namespace, with an endpoint; of its queues, only one has separate metrics."""
     folder = tmp_path_factory.mktemp("serve")
     with serving(folder, namespace, "--http", "127.0.0.1:0", "--metrics-entities", "orders|news.*") as found:
         wait_until(lambda: found.get("/readyz")[0] == 200, "the service is ready")

@@ -250,7 +250,7 @@ async def test_small_chunks_do_not_keep_others_waiting(monkeypatch: pytest.Monke
         busy, other = await Client.connected(server.port), await Client.connected(server.port)
         head = b"PUT / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
         busy.writer.write(head + b"1\r\nx\r\n" * 40_000)
-        while not got:  # noqa: ASYNC110 - nothing tells
+        while not got:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0)
         assert b"200" in await other.answer()
         assert got < 40_000

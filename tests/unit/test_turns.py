@@ -94,7 +94,7 @@ async def test_a_turn_that_fails_is_the_last_of_its_client_alone() -> None:
         shared.begin(broken)
         shared.begin(other)
         await asyncio.wait_for(other.through.wait(), 10)
-        while not broken.has_failed:  # noqa: ASYNC110 - nothing tells
+        while not broken.has_failed:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0)
         await asyncio.sleep(0)
         later = Client(1)

@@ -1,4 +1,4 @@
-"""Forwarding: upkeep moves messages on, with their keys, as far as it can."""
+"""Forwarding: upkeep moves messages on, with their keys, up to the first that it cannot move."""
 
 from __future__ import annotations
 

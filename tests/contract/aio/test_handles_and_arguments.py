@@ -60,7 +60,7 @@ class Row:
 
 
 class Clock:
-    """A stand-in for a module's ``time``: the real clock, moved on by ``ahead`` seconds.
+    """A replacement for a module's ``time``: the real clock, moved on by ``ahead`` seconds.
 
     Args:
         then: How far it is ahead from its second reading on.
@@ -116,7 +116,7 @@ async def until_told(bell: Bell, told: Sequence[str], count: int) -> None:
 
 
 async def until_given_up(message: ServiceBusReceivedMessage) -> str:
-    """Wait until a renewer gave a lock up as it was told to; return the error's text."""
+    """Wait until a renewer reached its time limit and gave the lock up; return the error's text."""
     deadline = time.monotonic() + PATIENCE
     while message.auto_renew_error is None:
         assert time.monotonic() < deadline, "it was not given up"
@@ -557,7 +557,7 @@ async def test_tuples_sets_and_other_mappings_are_sent(client: ServiceBusClient,
 async def test_a_mapping_without_a_body_is_no_message(
     client: ServiceBusClient, queue: str, kind: Callable[[dict[str, Any]], Mapping[str, Any]]
 ) -> None:
-    """A mapping of any kind is refused; if it stands in a list, no message of the list is sent."""
+    """A mapping of any kind is refused; if it is in a list, no message of the list is sent."""
     what = kind({"subject": "no body"})
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         batch = await sender.create_message_batch()
@@ -607,7 +607,7 @@ async def test_a_settled_message_stays_settled_when_it_is_pickled(client: Servic
 
 
 async def test_texts_may_be_long_and_what_was_not_set_is_falsy(client: ServiceBusClient, queue: str) -> None:
-    """Texts that are no identifiers have no limit of their own."""
+    """Texts that are no identifiers have no limit besides that of the message."""
     texts: dict[str, Any] = {name: f"{name} " * 100 for name in ("correlation_id", "subject", "to", "reply_to")}
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(

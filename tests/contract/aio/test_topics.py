@@ -1,4 +1,4 @@
-"""Topics: one write, many readers, each with locks, dead letters and rules of its own."""
+"""Topics: one write, many readers, each with separate locks, dead letters and rules."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ async def test_what_was_acknowledged_while_a_transaction_is_open_goes_by_the_ear
     monkeypatch: pytest.MonkeyPatch,
     commits: bool,
 ) -> None:
-    """A subscription that is created meanwhile gets none of its messages: readers cannot see the end of the log yet."""
+    """A subscription that is created during it gets none of its messages: readers cannot see the end of the log yet."""
     topic = await make_topic("changed", partitioned=False)
     await administration.delete_rule(topic, "changed", "$Default")
     await administration.create_rule(topic, "changed", "colour", filter=SqlRuleFilter("sys.Label = 'red'"))

@@ -1,4 +1,4 @@
-"""The suites of existing servers share a Kafka, and tell on which versions they ran."""
+"""The suites of existing servers share a Kafka, and report on which versions they ran."""
 
 from __future__ import annotations
 

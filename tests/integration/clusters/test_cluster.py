@@ -89,7 +89,7 @@ class Load:
 
     def _receive(self) -> None:
         with self._client.get_queue_receiver(self._queue) as receiver:
-            # The sender may still be at its last batch when it is told to end.
+            # The sender may still be at its last batch when it is asked to end.
             while self._sender.is_alive():
                 self._complete(receiver)
             deadline = time.monotonic() + PATIENCE

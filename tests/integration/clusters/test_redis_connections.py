@@ -68,7 +68,7 @@ def use(connection_string: str) -> None:
 
 
 def test_certificates_on_both_sides(guarded: Guarded, untended: str, tmp_path: Path, runtime: RunningNamespace) -> None:
-    """The URL names the files; it may stand in a file itself."""
+    """The URL names the files; it may be in a file itself."""
     assert runtime.redis_url in untended
     own = guarded.authority.certify("app")
     url = guarded.url(

@@ -117,7 +117,7 @@ def test_a_waiting_receiver_leaves_a_primary_that_hangs(
 
 
 def test_the_sentinel_that_knows_the_latest_election_is_believed(sentinels: Watched, tmp_path: Path) -> None:
-    """One that has not heard of it names the primary before, which may run again, and would forget what it is told.
+    """A Sentinel that missed it names the previous primary, which may run again, and would lose what is written to it.
 
     That one is asked first here, and never hears of the others. It takes the seconds that Sentinels need to elect.
     """

@@ -1,4 +1,4 @@
-"""A program with a runtime of its own, for tests that end it: ``starter.py <data> <brokers>``."""
+"""A program that runs a runtime, for tests that end it: ``starter.py <data> <brokers>``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def tell(line: str) -> None:
 
 
 def main(data: str, brokers: str) -> None:
-    """Tell how far the start is, one word a line, then the pids, and wait to be ended."""
-    # The first time, Python tries the folder with a file of its own, which an interruption would leave behind.
+    """Print how far the start is, one word a line, then the pids, and wait to be ended."""
+    # The first time, Python tries the folder with a file, which an interruption would leave behind.
     tempfile.gettempdir()
     tell("begun")
     with EmbeddedRuntime(data or None, brokers=int(brokers), on_progress=tell) as runtime:

@@ -35,7 +35,7 @@ def test_all_brokers_are_there(runtime: EmbeddedRuntime) -> None:
 
 @pytest.mark.faults
 def test_a_killed_broker_is_done_without_and_comes_back(runtime: EmbeddedRuntime) -> None:
-    """The other two take records meanwhile, and the cluster has three again in the end."""
+    """The other two take records until the cluster has three again."""
     send(runtime.bootstrap_servers, "replicated", b"before")
     victim = runtime.processes["broker-2"]
 

@@ -175,9 +175,9 @@ def test_a_gateway_without_policies_names_what_is_open() -> None:
 
 
 def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
-    """They are told its address, and Redis and the gateway listen for them; it takes a start of its own.
+    """They are given its address, and Redis and the gateway listen for them. The test starts its own servers.
 
-    Another gateway on its port is told of this one. One that fails takes ten seconds to be well again.
+    Another gateway on its port fails with an error that names this one. A failed gateway takes ten seconds to recover.
     """
     kafka, redis, amqp, http = free_ports(4)
     # The addresses from 127.0.0.2 on are this machine's as well, and are not those that it listens on otherwise.
@@ -207,7 +207,7 @@ def test_clients_elsewhere_connect_to_a_listener(tmp_path: Path) -> None:
 
 
 def _check_gateway_beside(running: RunningNamespace, http: int) -> None:
-    """Check that another gateway is told which one has its port."""
+    """Check that the error of another gateway names the one that has its port."""
     (free,) = free_ports(1)  # not the port for AMQP by default, which another test's namespace may have
     command = [sys.executable, "-m", "kafkabus.cli", "-c", running.connection_string, "gateway"]
     ports = ["--amqp-port", str(free), "--http-port", str(http)]

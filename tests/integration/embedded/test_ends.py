@@ -29,7 +29,7 @@ pytestmark = pytest.mark.faults
 
 
 class Program:
-    """A program with a runtime of its own."""
+    """A program that runs a runtime."""
 
     def __init__(self, data: str, temporary: Path | None = None) -> None:
         place = {"TMPDIR": str(temporary)} if temporary is not None else {}
@@ -39,7 +39,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
-            # A process group of its own, as a shell gives to what is started in a terminal.
+            # A new process group, as a shell gives to each program that is started in a terminal.
             start_new_session=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **place},
         )

@@ -36,7 +36,7 @@ def _find_nothing(_name: str) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Start from a machine without Java, with a cache of its own."""
+    """Start from a machine without Java, with an empty cache."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setenv("KAFKABUS_CACHE", str(tmp_path / "cache"))
@@ -83,7 +83,7 @@ def test_spark_is_pointed_past_a_java_it_cannot_use(monkeypatch: pytest.MonkeyPa
     assert spark_java_home() == tmp_path / "path"
 
 
-@pytest.mark.extended  # It starts a Spark of its own, which takes half a minute; the search for a Java is tested above.
+@pytest.mark.extended  # It starts its own Spark, which takes half a minute; the search for a Java is tested above.
 @pytest.mark.spark
 @pytest.mark.timeout(600)  # Spark loads hundreds of jars, from whatever disk there is.
 def test_spark_runs_on_the_wheels_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def password_of(runtime: EmbeddedRuntime) -> str:
 
 
 def test_redis_lets_nobody_in_without_its_password(runtime: EmbeddedRuntime) -> None:
-    """The password is long, stands in the connection string, and differs for each data folder."""
+    """The password is long, is part of the connection string, and differs for each data folder."""
     assert len(password_of(runtime)) >= 32
     assert parse_parts(runtime.connection_string)["Redis"] == runtime.redis_url
     for credentials in ("", ":wrong@", "default:@"):

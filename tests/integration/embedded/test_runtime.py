@@ -175,7 +175,7 @@ def test_the_same_data_is_the_same_cluster(tmp_path: Path) -> None:
 
 
 def test_a_temporary_folder_is_removed() -> None:
-    """Without a data folder of its own, a runtime leaves neither files nor processes."""
+    """Without a given data folder, a runtime leaves neither files nor processes."""
     with EmbeddedRuntime(namespace="another") as runtime:
         data = runtime.data
         pids = [runtime.pid, *runtime.processes.values()]

@@ -93,7 +93,7 @@ async def test_cancelled_receives_of_a_crowd_lose_nothing(
 async def test_what_a_cancelled_receive_has_settled_comes_with_the_next(
     runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch, *, keeps_expired: bool, deferred: bool
 ) -> None:
-    """The cancellation comes while the receiver tells the ledger that leased messages were read and are deleted."""
+    """The cancellation comes while the receiver reports to the ledger that leased messages were read and are deleted."""
     queue, settling = f"cancelled-{uuid.uuid4().hex[:8]}", asyncio.Event()
     ask = LedgerClient.execute
 

@@ -1,4 +1,4 @@
-"""Times to live, locks, scheduled and idle entities with a Redis whose clock is wrong, or is set meanwhile."""
+"""Times to live, locks, scheduled and idle entities with a Redis whose clock is wrong, or is set while it runs."""
 
 from __future__ import annotations
 

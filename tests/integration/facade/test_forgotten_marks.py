@@ -76,7 +76,7 @@ class Forgetful:
             store.delete(*store.scan_iter(match=f"*{self.name}*", count=1000))
 
     def wait(self, name: str, seconds: float) -> None:
-        """Let time pass for the ledgers of an entity, which are made anew first if they are gone."""
+        """Let time pass for the ledgers of an entity, which are made again first if they are gone."""
         context = ClientContext(parse_settings(self.connection_string))
         try:
             context.ledger_client.execute(
@@ -281,7 +281,7 @@ def test_what_a_plain_producer_scheduled_for_a_topic_comes_at_its_time(
 def test_what_a_plain_producer_scheduled_for_a_topic_is_known_though_nobody_receives(
     forgetful: Forgetful, subscribed: Subscribed, runtime: RunningNamespace
 ) -> None:
-    """Upkeep passes the message in the subscription, and tells the topic before."""
+    """Upkeep passes the message in the subscription, and notifies the topic before."""
     produce(runtime, f"{forgetful.name}.{TOPIC}", "1", "2")
     forgetful.tend(SUBSCRIPTION, TOPIC)
     assert subscribed.scheduled == 2

@@ -207,7 +207,7 @@ def test_a_program_of_an_earlier_version_forbids_the_upgrade(
 def test_one_of_two_clients_creates_a_namespace(
     untended: str, administration: ServiceBusAdministrationClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one is told what it has become; the test gives it half a second, in which it would be done."""
+    """The other one's error names the tier. The test gives it half a second, enough to be done if nothing held it."""
     every, refused = EntityDescriptions.all, list[Exception]()
 
     def create_premium() -> None:

@@ -56,7 +56,7 @@ def all_forwarded(count: int) -> Callable[[LedgerState], bool]:
 
 
 def forward(connection_string: str, queue: str, until: Callable[[LedgerState], bool]) -> LedgerState:
-    """Forward as upkeep does, until the ledger of a plain queue stands as wanted, or for long; return its state."""
+    """Forward as upkeep does, until the ledger of a plain queue is as wanted, or a time limit passes; return its state."""
 
     async def work() -> LedgerState:
         context = AsyncContext(parse_settings(connection_string))
@@ -250,7 +250,7 @@ def test_nothing_is_lost_when_redis_loses_everything(own_runtime: EmbeddedRuntim
         while len(found) < 1000 and time.monotonic() < deadline:
             try:
                 found.update(all_of(client, destination, 0))
-            except ServiceBusError:  # noqa: PERF203  # ledgers are made anew
+            except ServiceBusError:  # noqa: PERF203  # ledgers are made again
                 continue
     assert found == set(sent)
 

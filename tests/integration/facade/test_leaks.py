@@ -98,7 +98,7 @@ def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monk
 def test_transactions_that_are_committed_at_once_share_few_producers(
     runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each producer has threads and files of its own, until no transaction needs it any more."""
+    """Each producer has its own threads and files, until no transaction needs it any more."""
     monkeypatch.setattr(transactional_producer, "PRODUCERS", 4)
     monkeypatch.setattr(transactional_producer, "IDLE", 0.5)
     name, count = f"at-once-{uuid.uuid4().hex[:8]}", 12

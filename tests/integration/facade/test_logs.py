@@ -167,7 +167,7 @@ async def test_a_log_that_is_not_read_on_is_told_of(
 def test_a_queue_that_was_deleted_and_created_again_takes_messages_at_once(
     runtime: RunningNamespace, transactional: bool
 ) -> None:
-    """That holds even if Kafka's client has noticed meanwhile that its topic was gone."""
+    """That holds even if Kafka's client has noticed by then that its topic was gone."""
     name = f"again-{uuid.uuid4().hex[:8]}"
     context = ClientContext(parse_settings(runtime.connection_string))
     transactional_producer = context.connections.transactional_producers.borrow()

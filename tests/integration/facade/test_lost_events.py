@@ -1,4 +1,4 @@
-"""Upkeep goes by what ledgers tell it; what they told in vain, its sweeps find."""
+"""Upkeep follows the notifications of ledgers; its sweeps find changes whose notification was lost."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATIENCE = 60.0
 
 @pytest.mark.parametrize("lost", [0.5, 1.0])
 def test_what_is_told_in_vain_is_found_by_a_sweep(untended: str, lost: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks end, scheduled messages come and times to live are over, though ledgers tell in vain that they are due.
+    """Locks end, scheduled messages come and times to live are over, though notifications that they are due are lost.
 
     It waits for a lock of 5 s and two sweeps.
     """

@@ -71,7 +71,7 @@ def another(untended: str) -> ServiceBusAdministrationClient:
 def test_a_change_begins_with_what_kafka_holds(
     untended: str, past: Past, administration: ServiceBusAdministrationClient
 ) -> None:
-    """That holds for a new client, too: a rule that was created before stands, and no deleted one comes back."""
+    """That holds for a new client, too: a rule that was created before remains, and no deleted one comes back."""
     administration.create_topic("prices")
     administration.create_subscription("prices", "all")
     past.keep()

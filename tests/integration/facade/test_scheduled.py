@@ -47,7 +47,7 @@ def state_of(context: ClientContext, queue: str) -> LedgerState | None:
 
 
 def wait_for_ledger(context: ClientContext, queue: str, ready: Callable[[LedgerState], bool]) -> None:
-    """Wait until a plain queue has a ledger again, and it stands so."""
+    """Wait until a plain queue has a ledger again, and its state is as wanted."""
     deadline = time.monotonic() + PATIENCE
     while (state := state_of(context, queue)) is None or not ready(state):
         assert time.monotonic() < deadline, state

@@ -210,7 +210,7 @@ def test_a_state_that_redis_lost_while_it_was_stored_does_not_stand(
         def lose(*arguments: Any, **named: Any) -> list[int]:
             patch.undo()
             empty(own_runtime)
-            # The ledger is made anew from the present state.
+            # The ledger is made again from the present state.
             list(client.list_queue_sessions(queue))
             return store(*arguments, **named)
 

@@ -200,7 +200,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
     upkeep: Upkeep,
     told: bool,
 ) -> None:
-    """Earlier messages follow the earlier rules, later ones the new rules; meanwhile nothing is received."""
+    """Earlier messages follow the earlier rules, later ones the new rules; nothing is received before."""
     administration.create_subscription(TOPIC, "one")
     administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))
     administration.delete_rule(TOPIC, "one", "$Default")
@@ -232,7 +232,7 @@ def test_a_change_of_rules_that_was_cut_off_is_done_by_upkeep(
 def test_rules_that_are_too_large_change_nothing(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """That holds for the smallest excess, too. The existing rules stand, and can be changed."""
+    """That holds for the smallest excess, too. The existing rules remain, and can be changed."""
     administration.create_subscription(TOPIC, "one")
     sql = SqlRuleFilter("n = @n OR a = @x", parameters={"@n": 0, "@x": ""})
     administration.create_rule(TOPIC, "one", "large", filter=sql)
@@ -312,7 +312,7 @@ def test_rules_survive_the_loss_of_redis(
 def test_rules_of_several_clients_at_once_are_all_made(
     untended: str, administration: ServiceBusAdministrationClient
 ) -> None:
-    """No client undoes another one's change, nor does a client that changes a setting meanwhile."""
+    """No client undoes another one's change, nor does a client that changes a setting at the same time."""
     administration.create_subscription(TOPIC, "one")
 
     def create(number: int) -> None:
@@ -351,7 +351,7 @@ def test_of_several_creations_at_once_one_is_done(
 
 @pytest.fixture
 def stale(untended: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[ServiceBusClient]:
-    """A client that keeps the description that it saw first, unless it is told that there is another one."""
+    """A client that keeps the description that it saw first, unless it is notified of a newer one."""
     with ServiceBusClient.from_connection_string(untended) as opened:
         opened._context = ClientContext(parse_settings(untended))
         ask = opened._context.catalog.entity

@@ -1,4 +1,4 @@
-"""A transfer stepped through every interleaving of its owner and of upkeep, with a crash of either after any step."""
+"""A transfer stepped through every interleaving of its owner and upkeep, with a crash of either after any step."""
 
 from __future__ import annotations
 

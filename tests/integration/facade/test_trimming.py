@@ -83,7 +83,7 @@ def test_what_is_settled_and_old_enough_is_deleted(
 def test_ids_in_the_window_stay_readable(
     untended: str, client: ServiceBusClient, topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger that Redis lost is made anew from them. Older records are deleted, and duplicates are forgotten."""
+    """A ledger that Redis lost is made again from them. Older records are deleted, and duplicates are forgotten."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as administration:
         administration.create_queue(
             "ids",

@@ -54,7 +54,7 @@ async def operation(
 
 
 async def left(client: AmqpClient, entity: str = "q", *, deferred: bool = True) -> list[bytes]:
-    """Return the bodies of messages that are not settled, also of those that are deferred unless told otherwise."""
+    """Return the bodies of messages that are not settled, also of those that are deferred unless ``deferred`` is false."""
     bodies: list[bytes] = []
     number = 1
     while True:
@@ -96,7 +96,7 @@ async def become(condition: Callable[[], object]) -> None:
 
 
 class Gate:
-    """Holds back descriptions of entities, which clients read anew every five seconds: what needs one takes longer then."""
+    """Holds back descriptions of entities, which clients read every five seconds, to delay operations that need one."""
 
     def __init__(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         catalog = gateway.namespace.context.catalog

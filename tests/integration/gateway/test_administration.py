@@ -626,7 +626,7 @@ def test_malformed_requests(served: Gateway) -> None:
 
 
 def test_a_host_that_is_none(served: Gateway) -> None:
-    """It would stand in the addresses of entities."""
+    """It would be part of the addresses of entities."""
     assert served.ask("GET", "/$namespaceinfo", Host="[a")[0] == 400
 
 
@@ -662,7 +662,7 @@ def test_a_page_of_none_has_no_next_page(served: Gateway) -> None:
 
 @pytest.mark.parametrize("text", ["a\r\nb\rc\nd", "a\x01b\uffff"])
 def test_what_a_client_writes_back_changes_nothing(served: Gateway, text: str) -> None:
-    """Not all characters stand in a document, and Python's client writes the ends of lines as line feeds."""
+    """Not all characters are allowed in a document, and Python's client writes the ends of lines as line feeds."""
     filter_, action = OwnCorrelationRuleFilter(label=text), OwnSqlRuleAction(f"SET a = '{text}'")
     with (
         served.client() as admin,

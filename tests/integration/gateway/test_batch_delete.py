@@ -79,7 +79,7 @@ def active(namespace: InMemoryNamespace, name: str = "q") -> int:
 
 
 async def test_no_more_messages_are_deleted_than_asked_for(client: AmqpClient, namespace: InMemoryNamespace) -> None:
-    """From all partitions together; the answer says how many, and nothing is an answer of its own."""
+    """From all partitions together; the answer says how many, and there is a separate answer for none."""
     await send(client, 50)
     assert await operation(client, DELETE, asked(Int(10))) == (200, {"message-count": 10})
     assert active(namespace) == 40

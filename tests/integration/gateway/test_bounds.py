@@ -1,4 +1,4 @@
-"""Bounds of the bytes that a client makes a gateway keep; another client is served meanwhile."""
+"""Bounds of the bytes that a client makes a gateway keep; another client is served at the same time."""
 
 from __future__ import annotations
 

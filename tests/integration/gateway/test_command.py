@@ -1,4 +1,4 @@
-"""``kafkabus gateway`` as a process, with Azure's SDK and over TLS; and the page that tells of it."""
+"""``kafkabus gateway`` as a process, with Azure's SDK and over TLS; and the page that describes it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def started(connection: str, folder: Path, *arguments: str) -> Generator[Running
     environment = {**os.environ, CONNECTION_STRING_VARIABLE: connection}
     log = folder / "gateway.log"
     with log.open("w") as errors:
-        # A process group of its own gets its signals.
+        # Signals go to its process group, which must not be that of the tests.
         process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
         )

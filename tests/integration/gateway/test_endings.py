@@ -170,7 +170,7 @@ async def test_what_is_under_way_when_a_gateway_stops_is_answered(
         outcome = sender.put(message())
         await gate.until_asked("q")
         stop = asyncio.ensure_future(gateway.close())
-        while not all(peer.is_ending for peer in gateway.commons.clients):  # noqa: ASYNC110 - nothing tells
+        while not all(peer.is_ending for peer in gateway.commons.clients):  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0)
         gate.release("q")
         assert await outcome == Accepted()
@@ -211,7 +211,7 @@ async def test_an_answer_of_a_session_that_is_over_does_not_come_in_another_one(
     await gate.until_asked("s")
     gate.release("q")
     (peer,) = gateway.commons.clients
-    while peer.transactions.is_known(name):  # noqa: ASYNC110 - nothing tells
+    while peer.transactions.is_known(name):  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
     assert not any(outcome.done() for outcome in outcomes)
     gate.release("s")
@@ -242,11 +242,11 @@ async def test_a_completion_with_an_unknown_outcome_loses_no_message(
         ]
         gone.abort()
         await gone.until(lambda: False)
-    while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing tells
+    while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
     is_over.set()
     monkeypatch.undo()
-    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
     heir = await client.receiver("q", takes=True)
     heir.grant(1)
@@ -291,7 +291,7 @@ async def test_a_browser_whose_window_is_used_up_makes_the_gateway_keep_little(
             one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
         ]
         link.grant(1_000)
-        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         await left(client)
         assert peer.engine.usage.waiting_bytes < 2_000_000

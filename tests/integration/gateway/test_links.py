@@ -229,7 +229,7 @@ async def test_who_sends_settled_messages_is_told_that_one_was_refused(client: A
     assert caught.value.condition == service_bus.ARGUMENT_ERROR
     again = await client.sender("q", 5)
     assert await again.send(message(b"four")) == Accepted()
-    # Nor does a discharge tell of a transaction that there is not.
+    # Nor does a discharge report on a transaction that does not exist.
     again.put(message(b"five"), state=TransactionalState(b"none"), settled=True)
     await client.until(lambda: again.is_detached)
     assert sorted(await left(client)) == [b"four", b"one", b"three", b"zero"]
@@ -302,10 +302,10 @@ async def test_what_is_deleted_for_a_client_that_is_lost_goes_to_the_next_one(
         ]
         lost.abort()
         await lost.until(lambda: False)
-        while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing tells
+        while not peer.socket.is_lost:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         completions.may_go.set()
-        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
     heir = await client.receiver(entity, takes=True, filters=filters)
     assert sorted(one.body for one in await received(heir, 3)) == [b"0", b"1", b"2"]
@@ -324,7 +324,7 @@ async def test_no_more_is_deleted_than_the_operating_system_holds(
         (peer,) = [
             one for one in gateway.commons.clients if any(link.attach.name == "link-1" for link in one.links.nodes)
         ]
-        while peer.socket.room >= 250_000:  # noqa: ASYNC110 - nothing tells
+        while peer.socket.room >= 250_000:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         buffers = sum(
             int(transport.get_extra_info("socket").getsockopt(SOL_SOCKET, which))
@@ -333,7 +333,7 @@ async def test_no_more_is_deleted_than_the_operating_system_holds(
         )
         stuck.abort()
         await stuck.until(lambda: False)
-        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+        while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
     assert 0 < 80 - len(await left(client)) <= buffers // 250_000 + 1
 
@@ -400,7 +400,7 @@ async def test_the_time_to_live_that_is_in_force_is_shown(
 
 
 async def test_a_long_time_to_live_is_shown(client: AmqpClient, namespace: InMemoryNamespace) -> None:
-    """By two times, as a header tells 49 days at most; a sender's own times stay, unless the queue's default is shorter."""
+    """By two times, as a header holds 49 days at most; a sender's own times stay, unless the queue's default is shorter."""
     with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
         administration.create_queue("long", default_message_time_to_live=timedelta(days=100))
     sender, receiver = await client.sender("long"), await client.receiver("long")
@@ -595,6 +595,6 @@ async def test_a_client_of_tls_is_let_go_of(gateway: Gateway, client: AmqpClient
         going.say(Close())
         await going.until(lambda going=going: going.closed is not None)
         going.abort()
-    while gateway.commons.clients != peers:  # noqa: ASYNC110 - nothing tells
+    while gateway.commons.clients != peers:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
     assert len(await left(client)) == 1

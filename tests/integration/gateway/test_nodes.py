@@ -79,7 +79,7 @@ async def test_a_message_is_accepted_when_it_is_stored(client: AmqpClient, names
 
 
 async def test_many_messages_under_way_are_all_stored_in_order(client: AmqpClient) -> None:
-    """Each has an answer of its own, and those of one key keep their order."""
+    """Each is answered separately, and those of one key keep their order."""
     sender, receiver = await client.sender("q"), await client.receiver("q")
     key = {Symbol("x-opt-partition-key"): "k"}
     await client.until(lambda: sender.credit > 0)
@@ -494,7 +494,7 @@ async def test_a_link_that_opens_when_its_client_goes_is_let_go(port: int, monke
 
 
 async def test_a_session_is_locked_by_its_link(client: AmqpClient, other: AmqpClient) -> None:
-    """By name or the next available one, which the answer tells in the form of the question."""
+    """By name or the next available one, which the answer gives in the form of the question."""
     sender = await client.sender("s")
     for name in ("A", "B"):
         await sender.send(message(name, properties={"group_id": name}))
@@ -601,7 +601,7 @@ def session_of(link: Link) -> str:
 async def test_each_session_goes_to_one_of_many_links_that_wait(
     client: AmqpClient, other: AmqpClient, gateway: Gateway
 ) -> None:
-    """To the one that has waited longest, and soon; a link that went meanwhile gets none."""
+    """To the one that has waited longest, and soon; a link that has gone by then gets none."""
     links = await waiting_links(client, gateway, 200)
     sender = await other.sender("s")
     delays: list[float] = []
@@ -690,7 +690,7 @@ async def test_a_session_has_state_and_a_lock(client: AmqpClient, namespace: InM
 async def test_a_silent_link_is_detached_when_its_session_lock_ends(
     client: AmqpClient, namespace: InMemoryNamespace
 ) -> None:
-    """Unless the lock is renewed meanwhile. It takes the five seconds of the shortest lock."""
+    """Unless the lock is renewed before. It takes the five seconds of the shortest lock."""
     with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
         administration.create_queue("short", requires_session=True, lock_duration=timedelta(seconds=5))
     link = await client.receiver("short", filters={SESSION_FILTER: "A"})
@@ -705,7 +705,7 @@ async def test_a_silent_link_is_detached_when_its_session_lock_ends(
 
 
 async def test_a_session_that_another_link_has_locked_since_is_not_that_of_the_first(client: AmqpClient) -> None:
-    """A client that has lost a session does not renew the lock of another of its own receivers."""
+    """A client that has lost a session does not renew the lock that another of its receivers holds."""
     first = await client.receiver("s", 1, filters={SESSION_FILTER: "A"})
     await first.detach()
     await client.receiver("s", 2, filters={SESSION_FILTER: "A"})
@@ -947,7 +947,7 @@ async def test_a_token_of_a_lost_session_is_answered_with_the_loss_of_the_sessio
 
 
 async def test_messages_are_peeked_in_order(client: AmqpClient) -> None:
-    """From a number on; none is an answer of its own."""
+    """From a number on; there is a separate answer for none."""
     sender = await client.sender("q")
     for number in range(3):
         await sender.send(message(str(number), message_annotations={Symbol("x-opt-partition-key"): "k"}))
@@ -1128,11 +1128,11 @@ async def test_a_client_that_does_not_read_the_end_is_cut_off(
             (peer,) = gateway.commons.clients
             stuck.pause_reading()
             receiver.grant(60)
-            while peer.socket.can_write.is_set():  # noqa: ASYNC110 - nothing tells
+            while peer.socket.can_write.is_set():  # noqa: ASYNC110 - nothing notifies
                 await asyncio.sleep(0.01)
             if idle_ms > 200:
                 stuck.raw(b"\x00\x00\x00\x10\x02\x00\x00\x00rubbish!")
-            while gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+            while gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
                 await asyncio.sleep(0.01)
             stuck.abort()
             await stuck.until(lambda: stuck.closed is not None)

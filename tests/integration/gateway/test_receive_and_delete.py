@@ -1,4 +1,4 @@
-"""Receive and delete: what is deleted for a client is sent to it, or to the next one, whatever becomes of it meanwhile."""
+"""Receive and delete: what is deleted for a client is sent to it, or to the next one, even if the first is lost."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def peer_of(gateway: Gateway, handle: int = 1) -> Peer:
 
 async def let_go(gateway: Gateway, peer: Peer) -> None:
     """Wait until a connection that is lost was let go of."""
-    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+    while peer in gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.01)
 
 
@@ -106,7 +106,7 @@ async def test_a_message_that_the_window_cuts_goes_to_the_next_client(
         link = await narrow.receiver("q", takes=True)
         link.grant(1)
         peer = peer_of(gateway)
-        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing tells
+        while not peer.engine.usage.waiting_bytes:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         if end == "detach":
             await link.detach()
@@ -135,7 +135,7 @@ async def test_a_small_socket_bounds_what_is_deleted(
         stuck.pause_reading()
         for link in receivers:
             link.grant(200)
-        while peer.socket.room >= 10_000:  # noqa: ASYNC110 - nothing tells
+        while peer.socket.room >= 10_000:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         stuck.abort()
         await stuck.until(lambda: False)
@@ -402,7 +402,7 @@ async def test_an_answer_with_messages_waits_for_credit_or_the_next_client(
             else:
                 await deferred.answers.drain()
         completions.may_go.set()
-        while peer.engine.holds:  # noqa: ASYNC110 - nothing tells
+        while peer.engine.holds:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         if end == "detach":
             await deferred.answers.detach()
@@ -469,7 +469,7 @@ async def test_an_answer_that_comes_after_its_client_was_let_go_is_kept(
         (answers,) = [node for node in peer.links.nodes.values() if isinstance(node, ReplyNode)]
         lost.abort()
         await lost.until(lambda: False)
-        while not answers._is_closed:  # noqa: ASYNC110 - nothing tells
+        while not answers._is_closed:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         completions.may_go.set()
         await let_go(gateway, peer)
@@ -500,7 +500,7 @@ async def test_messages_that_may_be_deleted_are_in_the_answer(
         if unknown:
             await complete(receiver, messages)
             raise ServiceBusConnectionError("no answer")
-        # One that was settled by another client meanwhile.
+        # Another client has settled the message by then.
         body = {"lock-tokens": Array([messages[0].lock_token]), "disposition-status": "abandoned"}
         assert (await operation(other, "update-disposition", body))[0] == 200
         await complete(receiver, messages)

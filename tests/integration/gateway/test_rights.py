@@ -298,7 +298,7 @@ async def test_a_token_is_put_for_an_audience_that_is_understood(client: AmqpCli
 
 
 async def test_links_end_with_their_claims(client: AmqpClient, clock: SimpleNamespace) -> None:
-    """Each at its time; the coordinator's with the last of them. The client is told why."""
+    """Each at its time; the coordinator's with the last of them. The error names the reason."""
     await put(client, signed("q", "send", lasts=100), "q")
     await put(client, signed("other", "send", lasts=200), "other")
     first, second = await client.sender("q", 3), await client.sender("other", 4)

@@ -1,6 +1,6 @@
 """Transactions over AMQP: what belongs to one, what makes it fail, and what is left when it did not happen.
 
-Descriptions of entities that are read anew, which clients do every five seconds, are held back here: operations then take
+Descriptions of entities, which clients read again every five seconds, are held back here: operations then take
 longer than the discharge that comes after them.
 """
 
@@ -81,7 +81,7 @@ def gate(gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> Gate:
 async def answered_once_there(gate: Gate, client: AmqpClient, ending: asyncio.Future[Any]) -> Any:
     """Return the outcome of a discharge, which must not come before the descriptions do.
 
-    The connection is read meanwhile: an answer to something that came after the discharge shows that it was looked at.
+    The gateway reads the connection while it waits: an answer to a later frame shows that it has seen the discharge.
     """
     await gate.until_asked()
     assert await (await client.sender("t", 40)).send(message()) == Accepted()
@@ -392,7 +392,7 @@ async def test_a_message_that_is_settled_twice_fails_the_transaction(client: Amq
 async def test_a_transfer_that_may_not_begin_fails_its_transaction(
     client: AmqpClient, wrong: dict[str, Any], settled: bool
 ) -> None:
-    """Its link is gone, and the discharge tells as well."""
+    """Its link is gone, and the discharge fails as well."""
     sender, receiver, link = await client.sender("q"), await client.receiver("q"), await client.coordinator()
     await sender.send(message("input"))
     (came,) = await received(receiver)
@@ -535,7 +535,7 @@ async def test_the_transactions_of_all_clients_share_a_room(namespace: InMemoryN
             (peer,) = [known for known in gateway.commons.clients if known.transactions.is_known(its_name)]
             part = peer.transactions.join(TransactionalState(its_name), 100)
             assert part is not None
-        while gateway.commons.clients:  # noqa: ASYNC110 - nothing tells
+        while gateway.commons.clients:  # noqa: ASYNC110 - nothing notifies
             await asyncio.sleep(0.01)
         # An operation that outlasts its transaction takes no room.
         with pytest.raises(AmqpError):
@@ -596,7 +596,7 @@ async def test_a_transaction_that_lasts_for_too_long_is_rolled_back(
             assert isinstance((await late).outcome, Rejected)
             name = await declared(link)
             (peer,) = gateway.commons.clients
-            while peer.transactions.is_open(name):  # noqa: ASYNC110 - nothing tells
+            while peer.transactions.is_open(name):  # noqa: ASYNC110 - nothing notifies
                 await asyncio.sleep(0.01)
             ended = await discharged(link, name)
             assert ended.error.condition == c.TRANSACTION_TIMEOUT
@@ -710,7 +710,7 @@ async def test_one_that_cannot_be_given_back_keeps_no_other_one(
 async def test_few_groups_of_messages_are_settled_at_a_time(
     client: AmqpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Others have their turns in between. Here each message has a reason of its own."""
+    """Others have their turns in between. Here each message has a different reason."""
     under_way = most = 0
     dead_letter = ServiceBusReceiver.dead_letter_messages
 

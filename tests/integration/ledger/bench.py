@@ -231,7 +231,7 @@ class Bench:
         return rule.counts_from
 
     def place(self, held: SettlementBatch, names: Mapping[int, str], strays: Sequence[Range] = ()) -> PlaceMessages:
-        """Return messages of a lease to their sessions, and lease strays anew."""
+        """Return messages of a lease to their sessions, and lease strays again."""
         sessions = {name: sorted(one for one in names if names[one] == name) for name in names.values()}
         place = PlaceMessages(self.ledger, held.lease, sessions, strays, LOCK_MS)
         self.ledger_client.execute(place)
@@ -286,7 +286,7 @@ class Bench:
         return following
 
     def extend(self, lease: str) -> bool:
-        """Lock a session anew; return False if the lock has expired."""
+        """Lock a session again; return False if the lock has expired."""
         extend = Extend(self.ledger, lease, LOCK_MS)
         self.ledger_client.execute(extend)
         return extend.expiry is not None
@@ -422,7 +422,7 @@ class Bench:
     def restore(
         self, snapshot: Snapshot, states: Iterable[StoredState] = (), *, window_start: int | None = None
     ) -> bool:
-        """Make the ledger anew; return False if it existed."""
+        """Make the ledger again; return False if it existed."""
         written = Written(snapshot, states, window_start, self.rules)
         made = self.ledger_client.restore([self.ledger], lambda ledgers: dict.fromkeys(ledgers, written))[self.ledger]
         assert not isinstance(made, ServiceBusError)

@@ -1,7 +1,7 @@
 """Run the scripts as a Redis user who may touch only the keys that each call declares.
 
 The tests use Redis 6.2 and the machine's own. The usual user may touch anything, so that an access to an undeclared key
-would go unnoticed. Here the user's rights are set anew before each call, and Redis refuses every other access.
+would go unnoticed. Here the user's rights are set before each call, and Redis refuses every other access.
 """
 
 from __future__ import annotations
@@ -355,7 +355,7 @@ def go_through_sessions(bench: Bench) -> None:
 
 
 def go_through_detection(bench: Bench) -> None:
-    """Send ids again, let the window pass several times, and make the ledger anew."""
+    """Send ids again, let the window pass several times, and make the ledger again."""
     for offset in range(20):
         assert (
             bench.detect_duplicates(
@@ -387,7 +387,7 @@ def go_through_scheduling(bench: Bench) -> None:
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:
-    """Each request has rights of its own."""
+    """Each request has only the rights that it needs."""
     first, second = Bench(store, "first"), Bench(store, "second")
     claims = [
         Claim(bench.ledger, "aa" * 8, want=2, lock_ms=LOCK_MS, seen=Seen(0, 2, [(0, 1)])) for bench in (first, second)

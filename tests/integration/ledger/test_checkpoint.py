@@ -1,4 +1,4 @@
-"""A ledger is written down, and made anew from what was written."""
+"""A ledger is written down, and made again from its checkpoint."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_ledger_made_anew_holds_what_was_written_down(bench: Bench) -> None:
 
 
 def test_a_ledger_that_is_there_is_left_alone(bench: Bench) -> None:
-    """The first client that made the ledger anew counts."""
+    """The first client that made the ledger again counts."""
     held = bench.claim(2, upto=2)
     snapshot = bench.snapshot_to_keep()
     bench.settle("complete", held)

@@ -1,4 +1,4 @@
-"""Duplicate detection in the ledger: the window's edges, the kept ids, and a ledger that is made anew."""
+"""Duplicate detection in the ledger: the window's edges, the kept ids, and a ledger that is made again."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def through(proxy: Proxy, bench: Bench, retry_for: float) -> tuple[LedgerClient,
 
 
 async def missing(ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
-    """Fail: no ledger of these tests has to be made anew."""
+    """Fail: no ledger of these tests has to be made again."""
     raise AssertionError(f"{[ledger.keys.prefix for ledger in ledgers]} are missing")
 
 
@@ -149,7 +149,7 @@ def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
 
 
 def test_what_is_granted_in_the_moment_of_giving_up_goes_back(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its caller is interrupted when it is told that all is done, and never sees it."""
+    """Its caller is interrupted when it is notified that all is done, and never gets the messages."""
     waits = threading.Event()
 
     class Interrupted(Bell):
@@ -318,7 +318,7 @@ async def test_tasks_that_are_cancelled_at_any_moment_hold_nobody_up(
 
 
 class Builder:
-    """An object that makes ledgers anew, once it is told to.
+    """An object that makes ledgers again, once the test lets it.
 
     Args:
         store: Redis.
@@ -340,7 +340,7 @@ class Builder:
 
     @contextmanager
     def building(self, *operations: Operation) -> Generator[None]:
-        """Have a thread wait for operations of ledgers that are made anew during this block; they are done afterwards."""
+        """Have a thread wait for operations of ledgers that are made again during this block; they are done afterwards."""
         thread = threading.Thread(target=self.ledger_client.execute, args=operations)
         thread.start()
         try:
@@ -359,7 +359,7 @@ def other_ledger(bench: Bench, topic_id: str) -> Ledger:
 
 
 def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(bench: Bench) -> None:
-    """A settlement elsewhere goes on meanwhile. All missing ledgers are made anew in one go."""
+    """A settlement elsewhere goes on at the same time. All missing ledgers are made again in one go."""
     builder, there = Builder(bench.store), bench.ledger
     gone = [other_ledger(bench, uuid.uuid4().hex) for _ in range(3)]
     with builder.building(*(Claim(ledger, "", want=0, lock_ms=0) for ledger in gone)):
@@ -376,7 +376,7 @@ def test_nobody_waits_for_ledgers_that_are_made_anew_but_those_who_use_them(benc
 
 
 def test_a_transaction_does_not_wait_for_a_ledger_that_waits_for_it(bench: Bench) -> None:
-    """A ledger is made anew once all transactions have ended. Their locks there are lost, and they learn it at once."""
+    """A ledger is made again once all transactions have ended. Their locks there are lost, and they fail at once."""
     builder = Builder(bench.store)
     gone = other_ledger(bench, uuid.uuid4().hex)
     with builder.building(Claim(gone, "", want=0, lock_ms=0)):

@@ -40,5 +40,5 @@ async def test_so_many_names_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.keep("long", "page", ["name"] * 11)
     assert [client for client in (0, 1, 2, 3, "long") if kept.take(client, "page") is not None] == [1, 2, 3]
     kept.keep("late", "page", ["name"])
-    while len(kept):  # noqa: ASYNC110 - nothing tells
+    while len(kept):  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0)

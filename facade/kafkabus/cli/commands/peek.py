@@ -26,7 +26,10 @@ def peek(
     ] = 0,
     session: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="For an entity with sessions: the session to read; it stays locked until the command ends."),
+        typer.Option(
+            metavar="ID",
+            help="For an entity with sessions: the session to read; it stays locked until the command ends.",
+        ),
     ] = None,
     dead_letter: DeadLetterOption = False,
     transfer_dead_letter: TransferDeadLetterOption = False,
