@@ -95,8 +95,8 @@ def read(
     every five seconds. A message that was settled since counts as unsettled. Deferred and scheduled messages whose records are
     kept apart from their log are read, too. Properties that were changed when a message was abandoned or deferred are those of
     ``application_properties`` and ``application_properties_json``; ``headers`` has them as they were stored. The result is as
-    of this call: messages that come later are not in it, and a job fails if upkeep has deleted records since then whose messages
-    were not settled; call ``read`` again then.
+    of this call: messages that come later are not in it, and a job fails if upkeep has deleted records since then whose
+    messages were not settled; call ``read`` again then.
 
     ================================= ======================== ======================================================
     Column                            Type                     Meaning
@@ -201,7 +201,7 @@ def read_stream(
             once they are older than the queue's ``settled_retention``.
         max_messages_per_trigger: The maximum number of messages in a micro-batch; default no limit.
         checkpoint_location: The folder that the query is given as ``checkpointLocation``. The id of the Kafka topic is noted
-            there, because Spark's checkpoint knows the topic's name alone: after the entity was deleted and created again, a query
+            there, because Spark's checkpoint has the topic's name alone: if the entity was deleted and created again, a query
             would go on at the old offsets, and skip messages in silence. Default none: then nothing is compared.
         default_time_to_live: The default of the queue or topic, for ``expires_at_utc``; default for ever. For a subscription,
             the shortest of this, its own and its topic's default applies.

@@ -151,7 +151,7 @@ def compact(
 ) -> Compaction:
     """Merge the small files of past days, which micro-batches leave.
 
-    ``capture`` may run at the same time. A Delta table is changed in one transaction (``OPTIMIZE``). For Parquet, the merged files
+    ``capture`` may run at the same time. A Delta table is changed in one transaction (``OPTIMIZE``). For Parquet, merged files
     of a day replace the others in two steps, between which a job that reads the table misses them: run this when none
     reads. If it is killed, it finishes what it began when it is called again.
 

@@ -13,7 +13,7 @@ from typing import Any
 LOGGER = logging.getLogger("kafkabus.upkeep")
 
 LONG = 60.0
-"""After how many seconds some work counts as stuck. A call is retried for that long if a server is down, and then logged, too."""
+"""After how many seconds some work counts as stuck. A call is retried for that long if a server is down, and then logged."""
 LOOK_EVERY = 30.0
 """How often, in seconds, to look for such work."""
 

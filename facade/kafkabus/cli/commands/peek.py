@@ -28,7 +28,7 @@ def peek(
         str | None,
         typer.Option(
             metavar="ID",
-            help="For an entity with sessions: the session to read; it stays locked until the command ends.",
+            help="The session to read, of an entity with sessions; it stays locked until the command ends.",
         ),
     ] = None,
     dead_letter: DeadLetterOption = False,

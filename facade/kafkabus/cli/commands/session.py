@@ -69,7 +69,8 @@ def receive(
 ) -> None:
     """Receive the messages of one session in order and print their bodies, one per line.
 
-    The session stays locked until the command ends. If no session is available, or no message comes in time, the exit status is 3.
+    The session stays locked until the command ends. If no session is available, or no message comes in time, the exit status is
+    3.
     """
     receive_from(
         context,
