@@ -91,7 +91,7 @@ def test_a_stream_does_not_go_on_in_an_entity_that_was_made_anew(
             read_on(spark, connection, queue, first)
         administration.create_queue(queue)
     send(connection, queue, 150)
-    recreated = r"is of topic tests\..* before it was deleted and made anew .* Name another folder"
+    recreated = r"is of topic tests\..* before it was deleted and created again .* Name another folder"
     with pytest.raises(EntityRecreatedError, match=recreated):
         read_on(spark, connection, queue, first)
     with pytest.raises(EntityRecreatedError, match=recreated):
