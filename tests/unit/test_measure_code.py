@@ -31,9 +31,12 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     module = tmp_path / "facade" / "kafkabus" / "crowded.py"
     module.write_text(MODULE)
     (tmp_path / "spark" / "kafkabus_spark" / "other.py").write_text("class Crowded:\n    pass\n")
-    monkeypatch.setattr(
-        measure_code, "imports_of", lambda _: {"kafkabus.a": {"kafkabus.b"}, "kafkabus.b": {"kafkabus.a"}}
-    )
+
+    def circle(root: Path) -> dict[str, set[str]]:
+        del root
+        return {"kafkabus.a": {"kafkabus.b"}, "kafkabus.b": {"kafkabus.a"}}
+
+    monkeypatch.setattr(measure_code, "imports_of", circle)
     return tmp_path
 
 
