@@ -194,7 +194,7 @@ def test_broken_quotes_are_refused(written: str) -> None:
 @pytest.mark.parametrize("rest", ["hunter", "hunter=", "hunter=22", "hun ter", "=hunter", '"hunter', 'hunter="'])
 def test_the_end_of_a_secret_is_not_shown(part: str, rest: str) -> None:
     """The rest of a secret behind a semicolon looks like another part; the error says how to write it instead."""
-    with pytest.raises(ValueError, match=rf"the part after {part} is unknown.*in quotes, {part}=") as caught:
+    with pytest.raises(ValueError, match=rf"the part after {part} is unknown.*needs quotes, {part}=") as caught:
         parse_parts(f"Endpoint=sb://a/;{part}=x;{rest}")
     assert "hunter" not in str(caught.value)
 
