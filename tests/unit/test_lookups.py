@@ -172,7 +172,7 @@ def test_topics_that_are_read_are_asked_for_together(context: ClientContext, mon
     assert asked == [[entity.topic for entity in entities], *([entity.topic] for entity in entities)]
     refuses, topic = False, entities[2].topic
     found[topic] = Topic(topic, "another", 2, ())
-    with pytest.raises(ServiceBusError, match="was created anew with 2 partitions"):
+    with pytest.raises(ServiceBusError, match="was created again with 2 partitions"):
         check()
     assert asked[:2] == [[entity.topic for entity in entities], [topic]]
 

@@ -1,1 +1,1 @@
-"""The client; each of its packages imports only packages that stand below it in the layers of pyproject.toml."""
+"""The client; each of its packages imports only packages below it in the layers of pyproject.toml."""

@@ -45,8 +45,8 @@ class Bell:
 
     async def wait(self, timeout: float | None = None) -> None:
         """Wait until the bell rings, or for so many seconds; the bell may have rung several times."""
-        # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings. And no task of its
-        # own: tasks that settle messages one by one would spend half their time on that.
+        # Not asyncio.wait_for: before Python 3.12 it forgets a cancellation that comes just when it rings. And no separate
+        # task: tasks that settle messages one by one would spend half their time on that.
         alarm = None if timeout is None else asyncio.get_running_loop().call_later(timeout, self.ring)
         try:
             await self._rung.wait()
@@ -185,7 +185,7 @@ async def cancellable(work: Coroutine[Any, Any, T]) -> T:
 
 
 async def run_uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Do some work to its end; a caller that is cancelled meanwhile is cancelled afterwards."""
+    """Do some work to its end; a caller that is cancelled before that is cancelled afterwards."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -213,7 +213,7 @@ async def all_of(works: Iterable[Callable[[], Awaitable[T]]]) -> list[T]:
 
 async def _end_of(future: asyncio.Future[Any]) -> None:
     while not future.done():
-        # The waiting task may be cancelled again meanwhile: the future goes on all the same.
+        # The waiting task may be cancelled again: the future goes on all the same.
         with contextlib.suppress(asyncio.CancelledError):
             await asyncio.wait([future])
     if not future.cancelled():

@@ -40,7 +40,7 @@ class Connections:
     Args:
         settings: The addresses and the name of the namespace.
         retry_for: For how long, in seconds, a call to Redis is made again while Redis cannot serve it.
-        rebuild: Makes ledgers anew that Redis lost; returns the errors of those that cannot be made.
+        rebuild: Rebuilds ledgers that Redis lost; returns the errors of those that cannot be rebuilt.
     """
 
     def __init__(self, settings: Settings, *, retry_for: float, rebuild: Rebuild) -> None:

@@ -93,7 +93,7 @@ class Receiving:
 class ClientContext:
     """The parts of one client, which all its handles share.
 
-    In a forked process the context is put together anew, with connections of its own, when it is first used there.
+    A forked process builds a new context, with new connections, when it first uses it.
 
     Args:
         settings: The addresses and the name of the namespace.
@@ -229,7 +229,7 @@ class ClientContext:
             return object.__getattribute__(self, name)
 
     async def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
-        """Make ledgers anew that Redis lost; see ``EntityRecovery.rebuild``."""
+        """Rebuild ledgers that Redis lost; see ``EntityRecovery.rebuild``."""
         return await self.maintenance.recovery.rebuild(ledgers)
 
     async def _forget(self, entity: Entity, replaced: bool) -> None:

@@ -36,8 +36,8 @@ def detect_duplicates(
         partition: The partition of the records.
         start: All records from here …
         upto: … to before here are among ``records``.
-        records: The records, ascending, and possibly earlier ones, whose leader epochs tell whether the log was truncated.
-        log_start: The offset before which no record counts any more; None if the ledger need not be told.
+        records: The records, ascending, and possibly earlier ones, whose leader epochs show whether the log was truncated.
+        log_start: The offset before which no record counts any more; None if the ledger does not need it.
     """
     here = _of_log(f"{{{entity.namespace}/{entity.log_path.key}/{entity.topic_id}/{partition}}}".encode())
     ids: list[tuple[object, ...]] = []
@@ -94,7 +94,7 @@ def _of_log(source: bytes) -> tuple[bytes, bytes]:
 
 
 def _digest(*parts: bytes) -> str:
-    """Return the digest that stands for an id in a ledger: short, however long the id is, and different for different ids."""
+    """Return the digest that represents an id in a ledger: short, however long the id is, and different for different ids."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         digest.update(len(part).to_bytes(4, "big") + part)

@@ -61,7 +61,7 @@ class Entity:
         ledgers: One for each partition.
         max_message_bytes: The size limit of a message and of a batch; 0 if the client did not look it up.
         full: Partitions that have reached their maximum size.
-        subscription_filter: The filter that tells which records of the log are its messages; None if all are.
+        subscription_filter: The filter that decides which records of the log are its messages; None if all are.
     """
 
     namespace: str
@@ -196,7 +196,7 @@ class Entity:
 
     @property
     def holder_id(self) -> str:
-        """The id that tells its ledgers, of all incarnations, from those of all other entities."""
+        """The id that distinguishes its ledgers, of all incarnations, from those of all other entities."""
         return holder_id_of(self.path, self.description, self.topic_id)
 
     @property
@@ -267,7 +267,7 @@ class Entity:
 
     @property
     def life_ms(self) -> int | None:
-        """How long a message without a time to live of its own may be received, in milliseconds; None: for ever."""
+        """How long a message without an individual time to live may be received, in milliseconds; None: for ever."""
         lives = self.description.default_message_time_to_live
         return None if lives >= FOREVER else lives // timedelta(milliseconds=1)
 

@@ -18,7 +18,7 @@ from kafkabus._ledger.ranges import Range, merge_offsets
 T = TypeVar("T")
 
 PASSED_OVER = 5_000
-"""After how many records without a message of the entity its ledger is told of them, if it is told of nothing else."""
+"""After how many records without a message of the entity they are reported to its ledger, if nothing else is."""
 SWEPT_GAP = 100
 """How many records between two wanted ones are read over rather than jumped over."""
 
@@ -63,10 +63,10 @@ class PartitionView:
         partition: The number of the partition.
         state: The state of the reader's work on the log.
         home: Whether this client should read it first.
-        redeliverable: Whether ranges wait to be granted again, as far as is known.
-        cursor: The ledger's cursor, as far as is known.
+        redeliverable: Whether ranges are known to wait to be granted again.
+        cursor: The ledger's last known cursor.
         dedup_upto: The offset up to which the ledger knows the duplicates, if the entity detects them.
-        tail: The end of the log, as far as is known.
+        tail: The last known end of the log.
         limited: Whether so many messages are in flight that the ledger granted nothing new.
         silent: Whether nothing came when records were read by offset, so that none are read by offset for a while.
         due_at: When the ledger's next lease expires, on the monotonic clock; None if there is none.
@@ -134,7 +134,7 @@ class PartitionView:
 
     @property
     def backlog(self) -> int:
-        """The number of offsets that were never granted, as far as is known; negative if the log lost some."""
+        """The number of offsets that, by the last known ends, were never granted; negative if the log lost some."""
         return self.tail.end - self.cursor
 
     def fall_silent(self, until: float) -> None:
@@ -189,7 +189,7 @@ class PartitionView:
 
         Args:
             records: The records.
-            subscription_filter: The filter that tells which of them are messages; None if all are.
+            subscription_filter: The filter that decides which of them are messages; None if all are.
             keep_all: Whether to keep the others, too, for ``records_before``.
         """
         last = _offset(records[-1])
@@ -261,7 +261,7 @@ class PartitionView:
     def follow(self, granted: Granted) -> int | None:
         """Follow the ledger's cursor; return the offset to read on from, or None if the reader need not go elsewhere."""
         cursor = granted.cursor
-        # A cursor that went back belongs to a ledger that was made anew.
+        # A cursor that went back belongs to a ledger that was rebuilt.
         if granted.ahead or cursor > self.seen_to or cursor < self.seen_from:
             if self.state.is_read:
                 self.start(cursor)
@@ -332,7 +332,7 @@ class Plan:
 
     @property
     def redeliverable(self) -> PartitionView | None:
-        """A partition where ranges wait to be granted again, as far as is known."""
+        """A partition where ranges are known to wait to be granted again."""
         return next(
             (view for view in self._in_turn() if view.redeliverable and view.state.is_verified and not view.silent),
             None,

@@ -619,7 +619,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         self._envelope.body_type = self._envelope.data_sections = None
 
     def _to_outgoing(self) -> Outgoing:
-        # The notes of a transfer belong to the copy that it made, not to a message that is sent anew.
+        # The notes of a transfer belong to the copy that it made, not to a message that is sent again.
         envelope = replace(
             self._envelope,
             dead_letter_reason=None,

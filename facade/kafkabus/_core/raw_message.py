@@ -173,7 +173,7 @@ class RawMessage(AmqpAnnotatedMessage):
         return plain(value)
 
     def encode_carried(self) -> str | None:
-        """Return the text of the header that carries all values without a header of their own; None if there are none.
+        """Return the text of the header that carries all values without a separate header; None if there are none.
 
         Raises:
             PropertyRuleError: A value is of a type that no message carries.

@@ -22,7 +22,7 @@ _TIMES = frozenset({SCHEDULED_ENQUEUE_TIME, TIME_TO_LIVE})
 
 
 class Record(Protocol):
-    """A consumed record, as far as the facade needs it; ``confluent_kafka.Message`` fits."""
+    """The part of a consumed record that the facade needs; ``confluent_kafka.Message`` fits."""
 
     def topic(self) -> str | None:
         """Return the Kafka topic."""

@@ -95,7 +95,7 @@ def _of_server(url: str) -> RedisUrl | None:
         split = urlsplit(url)
         port = split.port
     except ValueError:
-        # The port is no number. The message of this error shows what stands in its place: part of the password.
+        # The port is no number. The message of this error shows the text in its place: part of the password.
         return None
     # No address has an '@' behind the host: there it ends a password that holds a '/' or '#'.
     if "@" in split.path + split.fragment or port == 0:

@@ -120,7 +120,7 @@ def raise_lost(done: str, lost: Sequence[ServiceBusReceivedMessage]) -> None:
         numbers = [message.sequence_number for message in lost]
         raise MessageLockLostError(
             f"{len(numbers)} message(s) were not {done}, because their locks expired or they were settled elsewhere: "
-            f"sequence numbers {numbers[:10]}; they are delivered again where they were not settled, so handle them anew",
+            f"sequence numbers {numbers[:10]}; those that were not settled are delivered again, so handle these again",
             error=lost[0].auto_renew_error,
         )
 

@@ -38,7 +38,7 @@ _HEADER_OF = {
 _USUAL = frozenset(
     {*_HEADER_OF.values(), h.MESSAGE_ID, h.SESSION_ID, h.PARTITION_KEY, h.TIME_TO_LIVE, h.APPLICATION_PROPERTIES}
 )
-"""Headers that do not tell which subscriptions a record is for, apart from values that a filter asks for."""
+"""Headers that do not show which subscriptions a record is for, apart from values that a filter asks for."""
 
 _AS_IT_IS = Selected(as_it_is=True)
 _NOTHING = Selected()
@@ -124,7 +124,7 @@ class SubscriptionFilter:
         return ChangedRecord(record, encode_headers(selected.copies[0])) if single else record
 
     def _sift(self, records: Sequence[Record]) -> Sequence[Record]:
-        """Return records without most of the unwanted ones, as far as that shows without decoding them."""
+        """Return records without most of the unwanted ones: those that their headers rule out without decoding."""
         gate = self._gate
         if gate is None or not records:
             return records

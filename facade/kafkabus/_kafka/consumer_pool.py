@@ -156,10 +156,10 @@ class _Place:
         key: The topic and the partition.
         position: The offset behind the last record that was fetched.
         epoch: The leader epoch of the record before it, if it is known; a broker is asked whether the log still has that.
-        end: The end of the log, as far as the consumer knew it when it fetched last.
+        end: The end of the log that the consumer knew when it fetched last.
         feeds: For whom it is fetched.
         is_assigned: Whether the consumer knows of it.
-        is_checked: Whether what it fetches is of the log that was read before, or the consumer will tell that it is not.
+        is_checked: Whether what it fetches is of the log that was read before, or the consumer will report that it is not.
         is_proved: Whether a broker has answered.
         is_broken: Whether the consumer does not go on with it, because of an error that the readers know.
         predecessor: The place that this one is to replace once it is proved.
@@ -527,7 +527,7 @@ class _PooledConsumer:
             return True
 
     def _fail(self, error: Exception) -> None:
-        """Tell all readers of an error after which the consumer cannot be used."""
+        """Pass an error to all readers after which the consumer cannot be used."""
         inboxes: set[Inbox] = set()
         with self._pool.lock:
             self._pool.on_end(self)
@@ -565,7 +565,7 @@ class _PooledConsumer:
             self._learn_leaders({start.topic for start in starts} - known)
 
     def _have_checked(self) -> None:
-        """Have the brokers asked whether logs are still those that were read, as far as the consumer is ready for it.
+        """Have the brokers asked, if the consumer is ready for it, whether logs are still those that were read.
 
         Kafka's client asks after each seek; after an assignment only if it did not know the partition's leader.
         """

@@ -65,7 +65,7 @@ _REPORTED_WITHIN = 1.0
 
 @dataclass(frozen=True, slots=True)
 class BrokerAddress:
-    """The address at which a broker tells clients to reach it.
+    """The address that a broker advertises to clients.
 
     Attributes:
         number: The broker's id.
@@ -118,7 +118,7 @@ class Tick:
 
     Attributes:
         before_ms: The client's clock before it asked, ms since 1970.
-        broker_ms: The broker's clock meanwhile, ms since 1970.
+        broker_ms: The broker's clock when it answered, ms since 1970.
         after_ms: The client's clock when the answer was there, ms since 1970.
     """
 
@@ -265,7 +265,7 @@ class KafkaTrials:
         return ticks
 
     def _store(self, producer: Producer, name: str, partition: int) -> int | None:
-        """Store an empty record; return the broker's time, ms since 1970, if it is told."""
+        """Store an empty record; return the broker's time, ms since 1970, if it is reported."""
         errors: list[KafkaError] = []
         stamps: list[int | None] = []
 
@@ -361,7 +361,7 @@ class KafkaProbe:
         FirstContact(self._access.settings, self._access.admin, within=self._access.timeout).make()
 
     def fetch_version(self) -> int | None:
-        """Return the latest version of Kafka's request to fetch that a broker knows; None if the client does not tell it."""
+        """Return the latest version of Kafka's request to fetch that a broker knows; None if the client does not report it."""
         heard = _Versions()
         options: Options = {"debug": "feature", "log_level": 7}
         _VERSIONS.addHandler(heard)

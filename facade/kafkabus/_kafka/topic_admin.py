@@ -88,7 +88,7 @@ _BROKERS_SETTINGS: Mapping[str, str] = {
     "max.message.bytes": "message.max.bytes",
     "min.insync.replicas": "min.insync.replicas",
 }
-"""Settings of brokers by the settings of topics for which they stand in."""
+"""Settings of brokers by the settings of topics whose defaults they are."""
 
 LOGS_AT_ONCE = 200
 """For how many logs one request asks: Kafka's client takes time that grows with the square of that."""
@@ -247,7 +247,7 @@ class Topics:
         return self._have_done(ask, f"create topic {name!r}", KafkaError.TOPIC_ALREADY_EXISTS)
 
     def _brokers_defaults(self) -> Mapping[str, str]:
-        """Return the settings of topics without settings of their own; none, unless kafkabus itself runs these brokers."""
+        """Return the settings of topics that override no default; none, unless kafkabus itself runs these brokers."""
         if self._defaults is not None:
             return self._defaults
         try:
@@ -675,7 +675,7 @@ _SILENCE = {
     error_codes.TIMED_OUT_QUEUE,  # The request waited behind others that the broker did not answer.
     KafkaError.REQUEST_TIMED_OUT,
     error_codes.TRANSPORT,
-    error_codes.DESTROY_BROKER,  # The client learned meanwhile that the broker it asked is another one, or none any more.
+    error_codes.DESTROY_BROKER,  # The client learned that the broker it asked is another one, or none any more.
 }
 """Error codes of a broker after which another one may answer."""
 _PASSING = {
@@ -725,7 +725,7 @@ def _to_topic(name: str, answer: Future[Any]) -> Topic | None:
 
 
 def _match_codes(codes: Set[int]) -> Callable[[BaseException], bool]:
-    """Return a function that tells whether an error is one of Kafka's with one of these codes."""
+    """Return a function that returns whether an error is one of Kafka's with one of these codes."""
     return lambda error: isinstance(error, KafkaException) and _code(error) in codes
 
 

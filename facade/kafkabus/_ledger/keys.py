@@ -57,7 +57,7 @@ class LedgerKeys:
 
     @property
     def anew(self) -> str:
-        """The key that exists while the ledger is rebuilt; it disappears if Redis is emptied meanwhile."""
+        """The key that exists while the ledger is rebuilt; it disappears if Redis is emptied during that."""
         return f"{self.prefix}:anew"
 
     def slot(self, client_id: str) -> str:
@@ -73,11 +73,11 @@ def notification_channel(namespace: str, path: EntityPath) -> str:
 EVERYWHERE = "*"
 """The text on upkeep's channel that has it look at all ledgers at once; else it is ``"<within ms> <partition> <entity>"``."""
 WHOLE_ENTITY = "-"
-"""Stands there for all partitions of an entity, and of a topic's subscriptions."""
+"""The value that means all partitions of an entity, and of a topic's subscriptions."""
 
 
 def upkeep_channel(namespace: str) -> str:
-    """Return the channel on which a namespace's ledgers tell upkeep to look; no entity's name begins with a dollar sign."""
+    """Return the channel on which a namespace's ledgers notify upkeep to look; no entity's name begins with a dollar sign."""
     return f"kafkabus:{namespace}/$upkeep"
 
 

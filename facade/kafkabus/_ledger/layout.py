@@ -185,7 +185,7 @@ KEYS = (
     Key(
         "states",
         "hash",
-        f'session -> "{STATE.form}": updated is when it was set, ms; stored is 1 if its record stands; the value is in base '
+        f'session -> "{STATE.form}": updated is when it was set, ms; stored is 1 if it has its record; the value is in base '
         '64, "-" if it was cleared',
         Group.SESSIONS,
     ),
@@ -214,10 +214,10 @@ FIELDS = (
         "ledger.epoch",
     ),
     Field("skipped", "1 if the key skipped may hold any", Reading.NUMBER, "0"),
-    Field("has_message_ttl", "1 if messages with times to live of their own are in the log", Reading.FLAG),
+    Field("has_message_ttl", "1 if messages with individual times to live are in the log", Reading.FLAG),
     Field("filer_lease", "a lease whose messages are being filed in their sessions"),
     Field("sessions_unfiled", "1 if nothing may be granted before all are filed"),
-    Field("cleared", "the highest version of a session's state that was cleared, and whose record stands"),
+    Field("cleared", "the highest version of a session's state that was cleared, and whose record is stored"),
     Field("dedup_upto", "below it is known which records are duplicates", Reading.NUMBER, "0"),
     Field("dedup_checkpoint", "below it that is known from a checkpoint", Reading.NUMBER, "0"),
     Field("dedup_epoch", "the latest leader epoch of a record below both", Reading.NUMBER, "-1"),
@@ -225,7 +225,7 @@ FIELDS = (
     Field("scheduled", "how many wait for their time"),
     Field(
         "moving",
-        "how many transfers are under way, unless a script died; a checkpoint counts them anew",
+        "how many transfers are under way, unless a script died; a checkpoint counts them again",
         Reading.NUMBER,
         "0",
     ),
@@ -247,7 +247,7 @@ FIELDS = (
     Field("changed", "names the last request that changed anything; empty if none did", Reading.TEXT, "''"),
     Field(
         "look_at",
-        "by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: not before it is told",
+        "by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: only when notified",
         Reading.NUMBER,
         "math.huge",
     ),

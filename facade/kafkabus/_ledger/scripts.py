@@ -1,8 +1,8 @@
 """The ledger's Lua scripts, loaded from the files beside this module.
 
 A request runs one program, put together from fragments in a fixed order, so that every operation runs in one atomic script
-over one fixed set of keys. Redis defines all functions of a program anew for each request, which takes longer than most
-operations; so the most frequent operations have programs of their own, made of the fragments that they need.
+over one fixed set of keys. Redis defines all functions of a program again for each request, which takes longer than most
+operations; so the most frequent operations have separate programs, made of the fragments that they need.
 """
 
 from __future__ import annotations

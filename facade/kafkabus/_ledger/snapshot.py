@@ -1,8 +1,8 @@
 """A ledger's state as it is written down, in blocks, so that the ledger can be rebuilt; without I/O.
 
-A snapshot says which offsets below its cursor are not settled. These stand in blocks of offsets, each a record of its own, so
-that only changed blocks are written; the head has the rest, and names the version that it knows of each block. A writer that
-was paused for long may overwrite later records: a block that is older than the head knows is no answer, and all offsets from
+A snapshot says which offsets below its cursor are not settled. These are stored in blocks of offsets, each a separate record,
+so that only changed blocks are written; the head has the rest, and names the version of each block that belongs to it. A writer
+that was paused for long may overwrite later records: if a block is older than the head's version of it, all offsets from
 there on count as never granted. A block that is newer than the head is true all the same.
 """
 
@@ -34,7 +34,7 @@ would change them."""
 
 
 class StoredState(NamedTuple):
-    """A state that an application keeps of a session, as its record stands.
+    """A state that an application keeps of a session, as its record holds it.
 
     Attributes:
         session: The session's name.
@@ -56,7 +56,7 @@ class Snapshot:
     Attributes:
         cursor: The next offset never granted.
         version: The ledger's version; a later snapshot has a higher one.
-        has_message_ttl: Whether messages with times to live of their own were sent.
+        has_message_ttl: Whether messages with individual times to live were sent.
         epoch: Leader epoch of the record right before the cursor, if it is known.
         waiting: Ranges to be granted again, with delivery counts, ascending.
         deferred: Deferred ranges, with delivery counts, ascending.
@@ -64,11 +64,11 @@ class Snapshot:
         skipped: Offsets beyond the cursor that are no messages, ascending.
         dedup_upto: The offset up to which it is known which records are duplicates; None if duplicates are not detected.
         dedup_epoch: Leader epoch of the last record below that, if it is known.
-        duplicates: Ranges of the duplicates among those records, ascending, as far as they are in the window.
+        duplicates: Ranges of the duplicates among those records that are in the window, ascending.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970, ascending.
         markers: An offset in the log of the namespace's transactions: the snapshot accounts for each transaction whose record
-            stands below it, or has it prepared, so that its messages are moving. None if this was not looked up.
+            is below it, or has it prepared, so that its messages are moving. None if this was not looked up.
         changes: Offset and changed application properties (name to JSON text) of each message that has some, ascending; and
             whether a transaction that is not over would change them.
     """
@@ -415,7 +415,7 @@ def _still_changed(changes: Iterable[Changed], held: Sequence[Range]) -> list[Ch
 
 
 def _chunks(changes: Sequence[Changed], first: int, size: int) -> Iterator[tuple[str, str]]:
-    """Return parts of changed properties by names that stay while a part is small enough, so that few are written anew."""
+    """Return parts of changed properties by names that stay while a part is small enough, so that few are written again."""
     text = json.dumps(changes, ensure_ascii=False, separators=(",", ":"))
     if size <= BLOCK and (len(changes) == 1 or len(text.encode()) <= CHUNK_BYTES):
         mark = "?" if size == 1 and changes[0][2] else ""

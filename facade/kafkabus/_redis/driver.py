@@ -1,4 +1,4 @@
-"""The name of its library that a client's connections tell Redis (``CLIENT LIST`` shows it)."""
+"""The library's name that a client's connections report to Redis (``CLIENT LIST`` shows it)."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class RedisProbe:
     Args:
         settings: Settings with the URL of Redis.
         redis: A client of that Redis, which the probe closes.
-        infos: Returns what each server that holds keys tells of itself.
+        infos: Returns the reply to INFO of each server that holds keys.
         timeout: The longest time for one call of that client, in seconds.
     """
 
@@ -102,7 +102,7 @@ class RedisProbe:
             self._call(lambda: self._redis.echo("kafkabus"), "ECHO")
 
     def infos(self) -> list[dict[str, Any]]:
-        """Return all that Redis tells about itself; of a cluster, all that each primary does.
+        """Return Redis's whole reply to INFO; of a cluster, each primary's.
 
         Raises:
             ServiceBusAuthorizationError: The user may not ask.

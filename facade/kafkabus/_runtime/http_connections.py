@@ -129,7 +129,7 @@ class HttpConnection(H11Protocol):
 
     @override
     def data_received(self, data: bytes) -> None:
-        """Read a request, as far as it is this client's turn: its chunks may have a byte each."""
+        """Read a request while it is this client's turn: its chunks may have a byte each."""
         self._unread += data
         self._open.turns.begin(self)
 

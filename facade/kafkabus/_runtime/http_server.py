@@ -178,6 +178,6 @@ class _Server(uvicorn.Server):
 
     @override
     async def main_loop(self) -> None:
-        """Wait for the end; the original looks ten times a second, and sets the headers of all answers meanwhile."""
+        """Wait for the end; the original looks ten times a second, and then sets the headers of all answers."""
         self.server_state.default_headers = self.config.encoded_headers
         await self._ended.wait()

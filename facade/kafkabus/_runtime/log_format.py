@@ -1,7 +1,7 @@
 """Forms of log lines: for people, and as JSON for programs.
 
 Messages open with the name of the event, then values by name: ``upkeep_entity entity=%s error=%s``. In JSON, the name and the
-values are members of their own, so that a search needs no regular expression.
+values are separate members, so that a search needs no regular expression.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ _ARENAS = 2
 def limit_arenas() -> None:
     """Have glibc take the memory of all threads out of few arenas.
 
-    By default each thread gets an arena of its own, up to eight for each core, and memory that one thread gave back is not
-    used for another: a program that works for years in short-lived pieces takes a fifth more memory. Elsewhere nothing is done.
+    By default each thread gets a separate arena, up to eight for each core, and memory that one thread freed is not used
+    for another: a program that works for years in short-lived pieces takes a fifth more memory. Elsewhere nothing is done.
     """
     with suppress(OSError, AttributeError):
         _c_library().mallopt(_M_ARENA_MAX, _ARENAS)

@@ -36,7 +36,7 @@ def loopback_hint(addresses: str) -> str:
 
 
 def network_of(client: object) -> str:
-    """Return what stands for a client in counts by address.
+    """Return what represents a client in counts by address.
 
     Args:
         client: The address of its socket: a tuple that begins with an IP address. Anything else is one client.

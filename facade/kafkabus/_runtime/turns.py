@@ -103,7 +103,7 @@ class Slots:
     def _give_back(self) -> None:
         while self._waiting:
             turn = self._waiting.popleft()
-            # Those that were cancelled meanwhile are passed over.
+            # Those that were cancelled while they waited are passed over.
             if not turn.done():
                 turn.set_result(True)
                 return
@@ -178,7 +178,7 @@ class FairLock:
             came = line.popleft()
             if not line:
                 del self._waiting[client]
-            # Work that was cancelled meanwhile is passed over.
+            # Work that was cancelled while it waited is passed over.
             if not came.done():
                 self._holder = client
                 came.set_result(None)

@@ -79,7 +79,7 @@ class Intent:
         searched_from: An offset of the destination below which the copy cannot be.
         reason: Why the message is dead-lettered.
         description: The same in more words.
-        path: Path of the entity that the message goes to; None: the dead-letter queue of its own.
+        path: Path of the entity that the message goes to; None: its entity's dead-letter queue.
         partition: The partition there; None: the same as here.
         topic_id: Id of that entity's topic, if the entity may be gone, or another one have its name; None if it may not.
     """
@@ -133,10 +133,10 @@ class Transfers:
     Args:
         connections: The client's.
         catalog: The client's entities.
-        marks: Tells ledgers of messages before they are stored.
-        clock_skew: Tells the time on the brokers' clock.
+        marks: Notifies ledgers of messages before they are stored.
+        clock_skew: Returns the time on the brokers' clock.
         archive: Records that are kept apart from their logs.
-        markers: Tells whether a transaction was committed.
+        markers: Looks up whether a transaction was committed.
     """
 
     def __init__(
@@ -616,8 +616,8 @@ class Transfers:
         end = await self._ask_end(destination)
         if end < stored[where[1]]:
             raise OperationTimeoutError(
-                f"{where[0]}/{where[1]} has a transaction that is not over, and the copy may stand behind it: it is looked "
-                "for again later"
+                f"{where[0]}/{where[1]} has a transaction that is not over, and the copy may be stored behind it: the next "
+                "attempt looks for it again"
             )
         found: dict[int, int] = {}
         for first in range(start, end, SEARCHED_AT_ONCE):

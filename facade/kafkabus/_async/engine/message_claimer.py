@@ -115,7 +115,7 @@ class MessageClaimer:
     async def deliver(self, entity: Entity, grants: Sequence[Grant]) -> list[ServiceBusReceivedMessage]:
         """Return the granted messages, without those whose time to live is over and those that were delivered too often.
 
-        Messages whose lock was over when they came, as far as this client can tell, go back, and no delivery is counted.
+        Messages whose lock was over when they came, by this client's estimate, go back, and no delivery is counted.
         """
         context = self._scope.context
         self.half_lock = entity.lock_ms / 2000

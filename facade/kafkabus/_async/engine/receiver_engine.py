@@ -10,7 +10,7 @@ Each part owns one kind of state, and changes no other's:
   these back to the ledger;
 - ``MessageSettler`` owns nothing: the ledger decides, and receipts note how far each message is settled.
 
-An interrupted call ends where it waits. Messages that were claimed by a blocking call whose caller has left meanwhile go back
+An interrupted call ends where it waits. Messages that were claimed by a blocking call whose caller has left go back
 into the stock, or to the ledger if the receiver was closed.
 """
 
@@ -133,7 +133,7 @@ class ReceiverEngine:
             messages += claimed[:missing]
             self._stock.extend(claimed[missing:])
             if self.is_closed:
-                # Closed meanwhile: no call asks for these messages any more.
+                # Closed while this waited: no call asks for these messages any more.
                 await self._empty_stock()
         if not self.scope.takes:
             on_left(partial(self._restock, messages))

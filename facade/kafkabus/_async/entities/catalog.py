@@ -67,7 +67,7 @@ class EntityCatalog:
         connections: The client's.
         descriptions: The descriptions of all entities of the namespace.
         upkeep_watch: Looks for upkeep when an entity is asked for.
-        registry: Is told that this client does something when an entity is asked for.
+        registry: Is notified that this client is active when an entity is asked for.
         forget: Called with an entity that is gone or was replaced, and with whether its replacement is known.
     """
 
@@ -120,7 +120,7 @@ class EntityCatalog:
             now = datetime.now(timezone.utc)
             new = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
             async with self._descriptions.lock_for_change(NAMESPACE) as lock:
-                # Another client may have made it meanwhile.
+                # Another client may have made it first.
                 known = await self._descriptions.namespace()
                 if known is None:
                     # An entity without a namespace's description is an early version's.
@@ -235,7 +235,7 @@ class EntityCatalog:
         await self._registry.report()
 
     def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
-        """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
+        """Note an entity as it is described now, unless a caller wants it looked up again, or has just looked it up."""
         with self._guard:
             if known.asked_at == asked_at and self._entities.get(entity.path.key) is known:
                 known.asked_at = now
@@ -344,7 +344,7 @@ class EntityCatalog:
         )
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
-        """Return how long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
+        """Return how long it is until a ledger's clock shows a moment, by this client's estimate of that clock."""
         known = self._entities.get(path.key)
         if known is None or partition >= known.entity.partitions:
             return 0.0
@@ -360,7 +360,7 @@ class EntityCatalog:
         if path.is_dead_letter:
             topic, topic_id = await self._dead_letter_topic(path, description.partitions)
         if known is not None:
-            LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
+            LOGGER.warning("entity_anew entity=%s: its topic was recreated, or its log truncated", path)
         namespace = await self.namespace()
         entity = self.make_entity(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
         if path.is_dead_letter:
@@ -397,7 +397,7 @@ class EntityCatalog:
         readers: list[Entity] = []
         for subscription in await self.subscriptions_of(entity.description):
             if subscription.topic_id == entity.topic_id and subscription.status is not EntityStatus.DELETING:
-                # The subscription may be deleted meanwhile.
+                # The subscription may have been deleted.
                 with suppress(MessagingEntityNotFoundError):
                     readers.append(await self.entity_of(subscription))
         return readers

@@ -42,7 +42,7 @@ class PartitionAvailability:
     async def look(self, entity: Entity) -> frozenset[int]:
         """Return an entity's partitions that take no records, as a broker says now; takes up to some ``LOOK_TIME``."""
         _, before = self._known.get(entity.topic, (0.0, _NONE))
-        # A caller that asks meanwhile gets the earlier answer.
+        # A caller that asks before the new answer is there gets the earlier one.
         self._known[entity.topic] = (time.monotonic(), before)
         unavailable = await self._ask(entity.topic)
         if unavailable is None:

@@ -284,7 +284,7 @@ class ServiceBusProcessor(_Processor):
             return False
         try:
             messages = await self._receive(receiver, SLICE)
-        except Exception:  # noqa: BLE001 - it was told
+        except Exception:  # noqa: BLE001 - it was reported
             return False
         for message in messages:
             await self._process(receiver, message)
@@ -334,7 +334,7 @@ class ServiceBusSessionProcessor(_Processor):
                 for message in messages:
                     await self._process(receiver, message)
             return True
-        except Exception:  # noqa: BLE001 - it was told
+        except Exception:  # noqa: BLE001 - it was reported
             return False
         finally:
             await receiver.close()

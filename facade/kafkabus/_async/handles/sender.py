@@ -190,7 +190,7 @@ class ServiceBusSender:
         if len(numbers) < len(outgoing):
             raise ServiceBusError(
                 f"{len(outgoing) - len(numbers)} of {len(outgoing)} messages to {self.entity_name} were stored, and the "
-                "broker did not say where: they come at their time, and peek_messages tells their sequence numbers"
+                "broker did not report where: they come at their time, and peek_messages returns their sequence numbers"
             )
         return numbers
 
@@ -256,7 +256,7 @@ class ServiceBusSender:
         return entity, [*keyed, *keyless]
 
     async def _checked(self, outgoing: Sequence[Outgoing], seconds: float = DEFAULT_TIMEOUT) -> Entity:
-        """Return the entity, which takes these messages as far as is known."""
+        """Return the entity, which takes these messages by what this client knows."""
         entity = await self._context.catalog.entity(self._path)
         _check_size(outgoing, entity.max_message_bytes)
         _check_entity(entity, seconds)
@@ -285,7 +285,7 @@ class ServiceBusSender:
         return places
 
     async def _store(self, outgoing: Sequence[Outgoing], seconds: float) -> _Places:
-        """Store messages, and tell ledgers and upkeep of them; return their places if one is scheduled."""
+        """Store messages, and notify ledgers and upkeep; return the messages' places if one is scheduled."""
         if self._addressed_to is not None:
             address = h.ADDRESSED_TO, self._addressed_to.key.encode()
             outgoing = [message._replace(headers=[*message.headers, address]) for message in outgoing]

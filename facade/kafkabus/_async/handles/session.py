@@ -55,7 +55,7 @@ class ServiceBusSession:
 
     @guard
     async def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
-        """Lock the session anew, for the queue's whole lock duration from now on.
+        """Renew the session's lock, for the queue's whole lock duration from now on.
 
         Args:
             timeout: Kept for compatibility: a ledger answers or cannot be reached.
@@ -124,7 +124,7 @@ class ServiceBusSession:
         await self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
 
     async def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
-        """Return the state once its record is known to stand."""
+        """Return the state once its record is known to be stored."""
         await self._context.connections.notifications.note_use(entity)
         await self._context.ledger_client.execute(ask)
         if ask.gone:

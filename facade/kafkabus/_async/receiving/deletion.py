@@ -89,8 +89,8 @@ class MessageDeletion:
             session: The lock of the session that they are of; None: any.
 
         Returns:
-            How many messages were deleted. There may be more to delete if other clients claimed some meanwhile, the session's
-            lock was lost, or a partition's brokers did not answer.
+            How many messages were deleted. There may be more to delete if other clients claimed some during the call, the
+            session's lock was lost, or a partition's brokers did not answer.
 
         Raises:
             MessagingEntityNotFoundError: The entity is gone.

@@ -26,7 +26,7 @@ NO_SESSION = "SessionIdMissing", "it is received in sessions alone, and the mess
 """Reason and description of a message that belongs to no session."""
 ELSEWHERE = (
     "SessionElsewhere",
-    "it was stored in another partition than its session's: no sender of ours stored it",
+    "it was stored in another partition than its session's: no sender of this SDK stored it",
 )
 """Reason and description of a message of a subscription whose session is in another partition."""
 

@@ -231,7 +231,7 @@ class ClusterRedis(Redis):
         return replies[0]
 
     async def infos(self, section: str | None = None) -> list[Any]:
-        """Return what each primary tells of itself, with its address as ``node``; see ``info``."""
+        """Return each primary's reply to INFO, with its address as ``node``; see ``info``."""
         await self._look()
         words = ("INFO",) if section is None else ("INFO", section)
         nodes = list(self._primaries())

@@ -47,7 +47,7 @@ _UPTO = "$upto"
 _LIFE = "$life"
 """The cache's field with its identity, which changes when the cache is emptied."""
 NOTHING = -1
-"""The offset that stands for a cache that is not complete up to any offset."""
+"""The offset that means that a cache is not complete up to any offset."""
 
 
 def connect(url: str) -> Redis:
@@ -188,7 +188,7 @@ class RedisConnection:
             LOGGER.warning("redis_not_persistent address=%s: locks and settlements end with it", self.address)
 
     async def infos(self, section: str | None = None) -> list[dict[str, Any]]:
-        """Return what the server tells of itself; of a cluster, what each primary does.
+        """Return the server's reply to INFO; of a cluster, each primary's.
 
         Raises:
             RedisError: It does not answer, or the credentials may not ask.

@@ -1,4 +1,4 @@
-"""The events by which ledgers tell upkeep that they are due sooner than it would look."""
+"""The events by which ledgers notify upkeep that they are due sooner than it would look."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ async def as_changed(connections: Connections, ledger: Ledger, records: Sequence
 
     Args:
         connections: The client's connections.
-        ledger: The ledger that gave the messages, or told of them.
+        ledger: The ledger that granted or listed the messages.
         records: The records, as a subscription's rules made them.
 
     Raises:

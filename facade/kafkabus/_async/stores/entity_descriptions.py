@@ -112,7 +112,7 @@ class EntityDescriptions:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        # In this order: records that other clients write meanwhile raise the end alone.
+        # In this order: records that other clients write between these steps raise the end alone.
         upto, _ = await self._read_cached([])
         end = await self._topic.end()
         if upto > end > 0:
@@ -124,7 +124,7 @@ class EntityDescriptions:
             await self._load()
 
     async def edition(self) -> Edition:
-        """Return what tells the descriptions, as they are now, from those before a description was written.
+        """Return what distinguishes the current descriptions from those before a description was written.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -358,7 +358,7 @@ class DescriptionLock:
         return self
 
     async def check(self) -> None:
-        """Check that this client still has the turn, right before a step that no other client may take meanwhile.
+        """Check that this client still has the turn, right before a step that no other client may take at the same time.
 
         Raises:
             OperationTimeoutError: The change took too long, or Redis lost the turn.
@@ -366,8 +366,8 @@ class DescriptionLock:
         """
         if not await self._cache.has_turn(self._name, self._token):
             raise OperationTimeoutError(
-                f"to change {self._name!r} took longer than {TURN} s, or Redis lost everything meanwhile: look what it is "
-                "like, and try again"
+                f"to change {self._name!r} took longer than {TURN} s, or Redis lost everything during the change: "
+                "look what it is like, and try again"
             )
 
     async def __aexit__(

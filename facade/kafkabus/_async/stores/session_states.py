@@ -39,7 +39,7 @@ class SessionStates:
             state: The state.
 
         Raises:
-            SessionLockLostError: Redis lost the state meanwhile, and the lock under which it was set: the state before counts.
+            SessionLockLostError: Redis lost the state, and the lock under which it was set: the state before counts.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
         lost = False
@@ -55,8 +55,8 @@ class SessionStates:
             later, lost = stored.state, lost or stored.lost
         if lost:
             raise SessionLockLostError(
-                f"the state of session {state.session!r} of {entity.path} was not changed: Redis was lost meanwhile, and "
-                "the session's lock with it; open another receiver to go on"
+                f"the state of session {state.session!r} of {entity.path} was not changed: Redis lost the session's lock; "
+                "open another receiver to go on"
             )
 
     async def read(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, list[StoredState]]:
@@ -109,5 +109,5 @@ class SessionStates:
 
 
 def _prefix(entity: Entity) -> str:
-    """Return the prefix of records' keys; a queue of the same name that is created anew has another, so none of the states."""
+    """Return the prefix of records' keys; a new queue of the same name has another, so none of the states."""
     return f"{entity.path.key}/{entity.holder_id}/"

@@ -1,9 +1,9 @@
-"""The outcomes of transactions, told by their markers: records that stand only if their transaction was committed.
+"""The outcomes of transactions by their markers: records that the log keeps only if their transaction was committed.
 
 A marker says which messages its transaction settles. It is stored before these are prepared, and the transaction is
-committed after that. So a client that finds a prepared message can look the marker up: it stands, or is gone, as soon as the
-log is committed beyond it, which the broker ensures. And a ledger that Redis lost, or that went back, is mended by the
-markers that stand: a transaction that prepared messages in it and is not committed yet has stored its marker already.
+committed after that. So a client that finds a prepared message can look the marker up: it is committed, or gone, as
+soon as the log is committed beyond it, which the broker ensures. And committed markers mend a ledger that Redis lost, or
+that went back: a transaction that prepared messages in it and is not committed yet has stored its marker already.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class TransactionMarkers:
         """Return snapshots with the outcomes of transactions applied; see ``Snapshot.after``.
 
         Args:
-            snapshots: Snapshots of ledgers that are to be made anew, by the prefix of each one's keys when it was written.
+            snapshots: Snapshots of ledgers that are to be rebuilt, by the prefix of each one's keys when it was written.
 
         Raises:
             ServiceBusCommunicationError: Kafka cannot be reached, or a transaction is not decided in time.
@@ -210,7 +210,7 @@ class TransactionMarkers:
         }
 
     async def read_settlements(self, begins: Mapping[str, int], end: int) -> dict[str, list[Settles]]:
-        """Return the settlements in some ledgers by transactions whose markers stand within a range of offsets.
+        """Return the settlements in some ledgers by transactions whose markers are within a range of offsets.
 
         Args:
             begins: The first offset of the range, by the prefix of each ledger's keys.

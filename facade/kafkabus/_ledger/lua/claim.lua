@@ -124,7 +124,7 @@ end
 local function within(limit, wanted)
   local left = limit - ledger.in_flight
   if left < wanted then
-    -- Deferred messages have a quota of their own, and scheduled ones are not in flight.
+    -- Deferred messages have a separate quota, and scheduled ones are not in flight.
     left = math.max(0, left + redis.call('ZCARD', DEFERRED) + redis.call('ZCARD', SCHEDULED))
   end
   return math.min(wanted, left)

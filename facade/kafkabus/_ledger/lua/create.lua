@@ -2,7 +2,7 @@
 --
 -- KEYS  1 meta (see layout.lua)
 -- ARGV  1 cursor: the first offset to grant
---       2 1 if the log may hold messages with times to live of their own
+--       2 1 if the log may hold messages with individual times to live
 --       3 1 if duplicates are detected
 -- Reply 1 if it was created, 0 if it was there
 -- Effect: one write, so there is no half-made ledger.

@@ -2,7 +2,7 @@
 --
 -- Defines
 --   recall {lease, ranges, lock_ms, session}  deferred messages are locked, all of them or none; with session (true)
---          by a lease that locks one. Only reading the messages tells whether they are of that session
+--          by a lease that locks one. Only reading the messages shows whether they are of that session
 --          Reply: {"missing": [[first, last], …]}  not deferred: nothing was changed
 --                 {"missing": [], "gone": true}    the session's lock has expired
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms,

@@ -1,7 +1,7 @@
 -- Keeps descriptions of entities, each unless a later one is kept.
 --
 -- KEYS  1 descriptions hash: entity's name -> "<offset> <text>"; "$upto" is the offset of the descriptions' topic up to
---                      which the hash holds all there is; "$life" tells a hash that was emptied from the one before
+--                      which the hash holds all there is; "$life" differs if the hash was emptied since
 --       2 index of the descriptions: see description_index.lua
 --       3… string of each name: for a day the offset of the record by which an entity of that name was deleted
 -- ARGV  1 life: if these are all there is, "$life" as it was before they were read; else empty

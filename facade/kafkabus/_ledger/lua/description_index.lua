@@ -8,7 +8,7 @@
 --       2 index
 -- ARGV  those of the program that begins with this file
 -- Reply that of the program
--- Effect: clients of versions without the index change the hash alone; then the next client makes the index anew.
+-- Effect: clients of versions without the index change the hash alone; then the next client rebuilds the index.
 
 local AT_ONCE = 1000
 -- The numbers of queues and topics, and of those that are partitioned; nil if the index is of another state.

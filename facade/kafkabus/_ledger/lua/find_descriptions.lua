@@ -5,7 +5,7 @@
 -- ARGV  1 beginning of the names, in lower case; empty if none are wanted
 -- Reply {"$upto" or "", the namespace's own description or "", number of queues and topics, number of those that are
 --       partitioned, then what the hash holds of each entity that was found, by name}
--- Effect: makes the index anew if it is not of the hash as it is now
+-- Effect: rebuilds the index if it is not of the hash as it is now
 
 if not index_read() then
   index_anew()

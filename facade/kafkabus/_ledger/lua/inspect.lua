@@ -1,7 +1,7 @@
--- Looking at messages that are not settled, purging them, and telling a ledger of its log and its rules.
+-- Looking at messages that are not settled, purging them, and reporting log and rules to a ledger.
 --
 -- Defines
---   mark   {name}                    what the log may hold: has_message_ttl, messages with times to live of their own;
+--   mark   {name}                    what the log may hold: has_message_ttl, messages with individual times to live;
 --          schedules, scheduled ones; transacts, records of transactions. Reply: {}
 --   set_rules_version {version, end}  no message is granted any more that earlier rules than these chose; these
 --          count from the end of the log on, or from the cursor if that is beyond

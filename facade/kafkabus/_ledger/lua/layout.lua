@@ -29,7 +29,7 @@
 --   free          zset session that waits and that no client holds, by its turn
 --   holders       hash lease that locks a session -> "<expiry>|<max_deliveries>|<session:rest>"
 --   states        hash session -> "<version>|<updated>|<stored:flag>|<value:rest>": updated is when it was set, ms;
---                      stored is 1 if its record stands; the value is in base 64, "-" if it was cleared
+--                      stored is 1 if it has its record; the value is in base 64, "-" if it was cleared
 -- KEYS if duplicates are detected, behind those
 --   duplicates    zset offset by itself: records that were found to be duplicates, as long as the log has them
 --   ids0          hash id -> "<offset>:<when>:<source:rest>"; see duplicates.lua
@@ -44,16 +44,16 @@
 --   epoch            leader epoch of the record right before the cursor, empty if not known
 --   leader           the latest leader epoch of any record that the cursor passed, empty if not known
 --   skipped          1 if the key skipped may hold any
---   has_message_ttl  1 if messages with times to live of their own are in the log
+--   has_message_ttl  1 if messages with individual times to live are in the log
 --   filer_lease      a lease whose messages are being filed in their sessions
 --   sessions_unfiled 1 if nothing may be granted before all are filed
---   cleared          the highest version of a session's state that was cleared, and whose record stands
+--   cleared          the highest version of a session's state that was cleared, and whose record is stored
 --   dedup_upto       below it is known which records are duplicates
 --   dedup_checkpoint below it that is known from a checkpoint
 --   dedup_epoch      the latest leader epoch of a record below both
 --   schedules        1 if records of scheduled messages are in the log
 --   scheduled        how many wait for their time
---   moving           how many transfers are under way, unless a script died; a checkpoint counts them anew
+--   moving           how many transfers are under way, unless a script died; a checkpoint counts them again
 --   late             transfers that were not finished in time, and copies that their destinations refuse: some of
 --                    them, each as ",<offset>:<since>:<bytes>"; in no checkpoint
 --   returned         deliveries after which messages waited again; for metrics, and in no checkpoint
@@ -65,8 +65,8 @@
 --   rules            the version of a subscription's rules that a claim must know
 --   rules_from       the offset from which the latest version counts
 --   changed          names the last request that changed anything; empty if none did
---   look_at          by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: not before
---                    it is told
+--   look_at          by when upkeep looks here next, ms; a request that needs it earlier says so. Absent: only when
+--                    notified
 --   clock            the latest time of this ledger, ms
 --   slip             ms by which it is ahead of Redis's clock, because that went back
 --   test:skew        in tests, ms that pass without waiting

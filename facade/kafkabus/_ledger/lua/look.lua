@@ -6,7 +6,7 @@
 --       3… fields of meta
 -- Reply nothing if there is no ledger, else {the text "changed", ms until a lock, a transfer or a scheduled message is
 --       due (negative: it was; empty: none is), values of these fields …}
--- Effect: look_at says when upkeep looks again, so that requests that need it earlier tell it, and no others.
+-- Effect: look_at says when upkeep looks again, so that only requests that need it earlier notify it.
 
 if not ledger.cursor then
   return false

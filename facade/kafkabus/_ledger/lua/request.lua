@@ -9,8 +9,8 @@ end
 -- Upkeep writes down what changed within so many ms.
 local WRITTEN_WITHIN = 5000
 
--- Tells upkeep to look at this ledger at a time, unless it will look by then. It needs not be told each time: whenever
--- it looks, it says when it looks again (look.lua). A lost notification is made up for by its sweeps.
+-- Notifies upkeep to look at this ledger at a time, unless it will look by then. It need not be notified each time:
+-- whenever it looks, it says when it looks again (look.lua). A lost notification is made up for by its sweeps.
 local function tell_upkeep(at)
   if at < ledger.look_at then
     local namespace, entity = string.match(ARGV[2], '^([^/]*)/(.*)$')

@@ -4,14 +4,14 @@
 --       has sessions, waiting messages become returned ranges: the next client that reads them places them
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
 --         operations.take_snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
---         has sessions: [[session, version, when it was set, value], …], whose records stand; "schedules" and
+--         has sessions: [[session, version, when it was set, value], …], whose records are stored; "schedules" and
 --         "scheduled": [[offset, when], …]; "changes": [[offset, {"<name>": "<JSON text>"}, true if prepared], …]; of
 --         a subscription "rules", the version of its rules; if it detects duplicates "duplicates":
 --         [[first, last], …], "dedup_checkpoint": up to where these are known, "dedup_epoch", and "dedup_upto": from
 --         where the log is read once more, because its records from there on are in the window
 --       2 the value of the mark
 -- Reply 1 if it was rebuilt, 0 if there is a ledger, 2 if the mark is another, or gone: Redis was emptied since it was
---       set, and there may have been a ledger meanwhile that had more written down of it
+--       set, and there may have been a ledger since then that had more written down of it
 -- Effect: meta comes last, so there is no half-made ledger; the other keys, as a script that died left them, go first.
 
 if ledger.cursor then

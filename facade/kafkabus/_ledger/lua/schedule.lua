@@ -1,4 +1,4 @@
--- Scheduled messages, whose time has not come. Their records stand in the log as all others do, and are never granted:
+-- Scheduled messages, whose time has not come. Their records are in the log as all others are, and are never granted:
 -- once its time has come, each message is moved behind the log's end, where its copy is a message like any other.
 --
 -- Defines

@@ -1,5 +1,5 @@
--- The states that applications keep of their sessions. A state is durable once its record stands in the states' topic,
--- where the last record of a session counts; versions tell which state is later.
+-- The states that applications keep of their sessions. A state is durable once its record is in the states' topic,
+-- where the last record of a session counts; versions show which state is later.
 --
 -- Defines
 --   get_state {lease}  of the session that the lease locks. Reply: {"gone": true} if the lease has expired,
@@ -8,11 +8,11 @@
 --   note_stored_state {session, version}  a record of this version was stored
 --             Reply: {}, or if a state of another version counts, that one, whose record is to be stored
 --                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
---                    value if it is cleared, no unstored if its record is known to stand. With "lost": true
+--                    value if it is cleared, no unstored if its record is known to be stored. With "lost": true
 --                    if that state is not later: Redis lost the stored one, and the session's lock with it
 --   list_updated_states {after}  sessions whose state was set after this moment, ms. Reply: {"names": [name, …]}
 
--- A session's state: version, when it was set, whether its record stands, value ("-": cleared); nothing if it has none.
+-- A session's state: version, when it was set, whether its record is stored, value ("-": cleared); nothing if none.
 local function state_of(name)
   local version, updated, stored, value = string.match(redis.call('HGET', STATES, name) or '',
     '^' .. STATE_FORM .. '$')
@@ -58,8 +58,7 @@ end
 operations.note_stored_state = function(op)
   local state = state_of(op.session)
   if not state then
-    -- Cleared meanwhile, by a record that is known to stand; or Redis lost the state, and this record must not stand
-    -- either.
+    -- Cleared by a record that is known to be stored; or Redis lost the state, and this record must not count either.
     state = { version = ledger.version + 1, updated = num(now), stored = false, value = '-' }
     put_state(op.session, state)
     local reply = tell_state(op.session, state)

@@ -1,7 +1,7 @@
 -- Settlements that are part of a transaction: prepared, and carried out or taken back once its outcome is known.
 --
--- A message that is prepared is moving, with an intent of its own (PREPARED_FORM of layout.lua). No expiry touches it,
--- and a client that finds it late (adopt_transfers) can tell by the transaction's marker what is to become of it.
+-- A message that is prepared is moving, with a special intent (PREPARED_FORM of layout.lua). No expiry touches it,
+-- and a client that finds it late (adopt_transfers) finds by the transaction's marker what is to become of it.
 --
 -- Defines
 --   prepare  {items, transaction, orphan_ms, limit}  items is [{lease, ranges, verb, change}, …], verb one of complete,
@@ -93,7 +93,7 @@ local function resolve(op, visit, arrived)
     renote_late(offset, '')
   end
   for lease, held in pairs(holders) do
-    -- If the lock expired meanwhile, the next request looks at it.
+    -- If the lock has expired, the next request looks at it.
     if held.expiry <= now then
       write('ZADD', EXPIRIES, num(held.expiry), lease)
     end
@@ -128,8 +128,8 @@ operations.commit = function(op)
   return {}
 end
 
--- Puts messages back in their lease: in the gaps that they left in its segments, or as segments of their own if
--- settlements or renewals of the lease meanwhile have removed these gaps.
+-- Puts messages back in their lease: in the gaps that they left in its segments, or as new segments if settlements
+-- or renewals of the lease have removed these gaps.
 local function rejoin(id, coming)
   local segments, index, added = leased(id), 1, {}
   for _, one in ipairs(coming) do

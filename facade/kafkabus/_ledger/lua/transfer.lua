@@ -3,7 +3,7 @@
 -- Defines
 --   begin_transfer {lease, ranges, intent, orphan_ms, change}  the messages leave the lease and are moving; intent
 --         (text) says where to; change as of settle.lua. Reply: {"lost": [[first, last], …]}
---   end_transfer {offset, at, keep_ms}  the copy stands at offset `at` of the destination. The first one wins.
+--   end_transfer {offset, at, keep_ms}  the copy is stored at offset `at` of the destination. The first one wins.
 --         Reply: {"winner": offset there}, or {} if the ledger knows nothing of it any more
 --   adopt_transfers {limit, orphan_ms}  transfers whose owner is late become the caller's, in the order in which
 --         they began, those that began together in the log's order.

@@ -103,7 +103,7 @@ class LedgerState:
         cursor: The next offset never granted.
         in_flight: How many messages were granted and are not settled.
         version: Raised by every request.
-        has_message_ttl: Whether messages with times to live of their own were sent.
+        has_message_ttl: Whether messages with individual times to live were sent.
         epoch: Leader epoch of the record right before the cursor, if it is known.
         dedup_upto: The offset up to which it is known which records are duplicates; None if duplicates are not detected.
         scheduled: How many of the messages in flight wait for their time.

@@ -79,11 +79,11 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """The end of a log, as its leader tells it.
+    """The end of a log, as its leader reports it.
 
     Attributes:
         end: Its committed end.
-        epoch: The leader's epoch; None if the leader does not tell it.
+        epoch: The leader's epoch; None if the leader does not report it.
     """
 
     end: int
@@ -143,7 +143,7 @@ class Claim(Operation):
 
     @classmethod
     def poll(cls, ledger: Ledger) -> Claim:
-        """Return a claim that is granted nothing: expired locks end, and the answer says where the ledger stands."""
+        """Return a claim that is granted nothing: expired locks end, and the answer gives the ledger's position."""
         return cls(ledger, "", want=0, lock_ms=0)
 
     @property
@@ -200,7 +200,7 @@ class Claim(Operation):
 
 
 def read_granted(reply: dict[str, Any]) -> Granted:
-    """Read out of a claim's reply what it was granted, and where the ledger stands."""
+    """Read out of a claim's reply what it was granted, and the ledger's position."""
     due = reply.get("due")
     return Granted(
         again=[(int(first), int(last), int(count)) for first, last, count in reply["again"]],

@@ -18,7 +18,7 @@ class DetectDuplicates(Operation):
         start: The offset from which on every record was read.
         upto: The offset before which the reading ended.
         ids: Offset, id, time in ms since 1970, and source if it is a copy, of each record that has an id, ascending.
-        epochs: Leader epochs of records before ``upto``, as far as they are known, ascending: the offset of the first
+        epochs: Leader epochs of records before ``upto`` that are known, ascending: the offset of the first
             with each.
         window_ms: For how long an id counts.
         log_start: The offset before which records count no more; None if that is not known, or was said before.

@@ -1,4 +1,4 @@
-"""Operations of ``lua/inspect.lua``: looking at messages that are not settled, and telling a ledger of its log and rules."""
+"""Operations of ``lua/inspect.lua``: looking at messages that are not settled, and reporting log and rules to a ledger."""
 
 from __future__ import annotations
 
@@ -94,14 +94,14 @@ class Purge(Operation):
 
 
 MarkName = Literal["has_message_ttl", "schedules", "transacts"]
-"""A mark that senders set on a log: it may hold messages with times to live of their own, scheduled ones, transactions'."""
+"""A mark that senders set on a log: it may hold messages with individual times to live, scheduled ones, transactions'."""
 
 
 MARKS: tuple[MarkName, ...] = ("has_message_ttl", "schedules", "transacts")
 
 
 class Mark(Operation):
-    """Tells a ledger what its log may hold.
+    """Reports to a ledger what its log may hold.
 
     Args:
         ledger: The log's ledger.
@@ -123,7 +123,7 @@ class SetRulesVersion(Operation):
     """Has no message granted any more that earlier rules of a subscription than these chose.
 
     Attributes:
-        counts_from: The offset from which on these rules count: the end of the log when the ledger was told of them first, or
+        counts_from: The offset from which on these rules count: the end of the log when the ledger first received them, or
             the cursor if that was beyond; known when done.
     """
 

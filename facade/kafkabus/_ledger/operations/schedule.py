@@ -13,7 +13,7 @@ from kafkabus._ledger.ranges import Range
 
 
 class Schedule(Operation):
-    """Tells a ledger of stored records whose time has not come; see ``lua/schedule.lua``.
+    """Notifies a ledger of stored records whose time has not come; see ``lua/schedule.lua``.
 
     Args:
         ledger: The ledger.
@@ -32,7 +32,7 @@ class Schedule(Operation):
 
 
 class Postpone(Schedule):
-    """Tells a ledger that the time of messages of a lease has not come; they leave the lease.
+    """Reports to a ledger that the time of messages of a lease has not come; they leave the lease.
 
     Attributes:
         lost: Ranges that the lease did not hold any more, known when done.

@@ -81,7 +81,7 @@ class FileMessages(Operation):
 
 
 class PlaceMessages(Operation):
-    """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them anew.
+    """Returns messages of a lease to their sessions, no delivery counted, and leases strays among them again.
 
     Attributes:
         apart: The lease of the strays.
@@ -212,7 +212,7 @@ class GrantNext(Operation):
 
 
 class Extend(Operation):
-    """Locks a session anew.
+    """Renews the lock of a session.
 
     Attributes:
         expiry: When the lock expires now, ms since 1970 on Redis's clock; None if it had expired. Known when done.

@@ -19,7 +19,7 @@ class StoredSessionState:
         version: A later state has a higher one.
         updated: When it was set, ms since 1970 on Redis's clock.
         value: The state, in base 64; None if it was cleared.
-        stored: Whether its record is known to stand.
+        stored: Whether its record is known to be stored.
     """
 
     session: str
@@ -30,7 +30,7 @@ class StoredSessionState:
 
 
 class _OfState(Operation):
-    """An operation whose reply tells the state of a session.
+    """An operation whose reply holds the state of a session.
 
     Attributes:
         gone: Whether the session's lock has expired; known when done.
@@ -89,7 +89,7 @@ class SetState(_OfState):
 
 
 class NoteStoredState(_OfState):
-    """Tells a ledger that a record of a state was stored; ``state`` is the state to be stored instead, if another one counts.
+    """Reports to a ledger that a state's record was stored; ``state`` is the state to be stored instead, if another one counts.
 
     Attributes:
         lost: Whether that one is not later: Redis lost the stored one, and the session's lock with it. Known when done.

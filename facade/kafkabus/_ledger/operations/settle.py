@@ -69,7 +69,7 @@ class Settlement(Operation):
 
 
 class Renewal(Settlement):
-    """Locks messages of a lease anew.
+    """Renews the locks of messages of a lease.
 
     Attributes:
         expiry: When their locks expire now, ms since 1970 on Redis's clock, known when done.

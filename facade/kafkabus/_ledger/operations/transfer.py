@@ -43,7 +43,7 @@ class BeginTransfer(Settlement):
 
 
 class EndTransfer(Operation):
-    """Ends a transfer: the copy stands at an offset of the destination.
+    """Ends a transfer: the copy is stored at an offset of the destination.
 
     Attributes:
         winner: The offset of the copy that counts; None if the ledger knows nothing of the transfer any more.
@@ -138,7 +138,7 @@ class NoteRefusal(Operation):
 
 
 class Retreat(Operation):
-    """Lets a message wait again whose transfer cannot be made, unless a client made it or began another one meanwhile.
+    """Lets a message wait again whose transfer cannot be made, unless a client has made it or begun another one.
 
     A message that is gone from the log is done with.
     """

@@ -85,7 +85,7 @@ D = TypeVar("D", bound=EntityDescription)
 
 
 class Administration:
-    """The administration of one namespace, as far as all kinds of entities share it.
+    """The part of one namespace's administration that all kinds of entities share.
 
     Args:
         fully_qualified_namespace: Host name of the namespace; see ``ServiceBusClient``.
@@ -124,7 +124,7 @@ class Administration:
         """Return an administration client of the namespace that a connection string names.
 
         Args:
-            conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
+            conn_str: The connection string. Put a value with a semicolon into double quotes, and write a quote inside it
                 twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
             kafka_token_provider: See ``ServiceBusClient``.
@@ -410,7 +410,7 @@ class Administration:
         self._check_free(name)
         namespace = context.descriptions.namespace()
         if namespace is None:
-            # Another client may create it meanwhile, in another tier.
+            # Another client may create it first, in another tier.
             with suppress(NamespaceRuleError):
                 context.catalog.create_namespace()
             namespace = context.descriptions.namespace() or context.catalog.namespace()
@@ -551,7 +551,7 @@ class Administration:
         own = known.topic_entity if isinstance(known, SubscriptionDescription) else known.name
         self._resolve_destinations(wanted, known, to_others_than=own)
         if known.retiring_at is not None and wanted.get("status") == EntityStatus.DELETING:
-            # Callers are told this status of an entity that is to be deleted as it is idle; this update is use, and keeps it.
+            # Callers get this status of an entity that is to be deleted as it is idle; this update is use, and keeps it.
             wanted["status"] = known.status
         now = datetime.now(timezone.utc)
         description = validate(

@@ -37,8 +37,8 @@ class Dispositions:
 
     Args:
         connections: The client's.
-        marks: Tells ledgers of messages before they are stored.
-        clock_skew: Tells the time on the brokers' clock.
+        marks: Notifies ledgers of messages before they are stored.
+        clock_skew: Returns the time on the brokers' clock.
         transfers: Moves messages.
         commit_parts: For transactions that replace a message by copies.
     """

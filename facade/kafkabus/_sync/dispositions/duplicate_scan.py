@@ -41,12 +41,12 @@ class DuplicateScan:
         self._connections = connections
 
     def scan(self, entity: Entity, partition: int, at: int, end: int) -> int:
-        """Find the duplicates in one partition, as far as that goes in ``SCAN_FOR``.
+        """Find the duplicates in one partition, for at most ``SCAN_FOR``.
 
         Args:
             entity: The entity of the records.
             partition: The partition of the records.
-            at: The offset up to which duplicates are known, as far as the caller knows.
+            at: The offset up to which, for all the caller knows, duplicates are known.
             end: The offset up to which duplicates are to be known, at most the log's end.
 
         Returns:
@@ -132,7 +132,7 @@ class DuplicateScan:
             sleep(JUDGED_WITHIN / 50)
 
     def _scan_towards(self, entity: Entity, wanted: Mapping[int, int]) -> list[int]:
-        """Scan partitions up to offsets, as far as what is stored there is committed; return the partitions that need more."""
+        """Scan partitions up to offsets, or to the end of what is committed; return the partitions that need more."""
         (*states,) = self._connections.ledger_client.states([entity.ledgers[partition] for partition in wanted])
         ends = self._connections.topics.ends(entity.topic, list(wanted))
         ends = {partition: min(ends[partition], upto) for partition, upto in wanted.items()}

@@ -8,7 +8,7 @@ In this order:
 3. the Kafka transaction is committed: from here on all of it has happened (``_decide``);
 4. the ledgers settle (``_settle``).
 
-If a client dies after a step, another client, or upkeep, can finish: the marker tells whether the transaction was committed.
+If a client dies after a step, another client, or upkeep, can finish: the marker shows whether the transaction was committed.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ class CommitParts:
     Attributes:
         connections: The client's.
         catalog: The client's entities.
-        marks: Tells ledgers of messages before they are stored.
-        markers: Tells whether a transaction was committed.
+        marks: Notifies ledgers of messages before they are stored.
+        markers: Looks up whether a transaction was committed.
     """
 
     connections: Connections
@@ -142,7 +142,7 @@ class TransactionCommit:
         parts: The parts of the client that it uses.
 
     Attributes:
-        transaction_id: A made-up id, which stands in logs and in the marker.
+        transaction_id: A made-up id, which appears in logs and in the marker.
         sends: The messages to send.
         settlements: The messages to settle.
         done: Whether the transaction was committed, or its outcome is unknown.
@@ -234,7 +234,7 @@ class TransactionCommit:
         self._settle(prepares, stored)
 
     def _announce(self) -> None:
-        """Tell ledgers, before messages are stored, what a receiver that is granted one must know."""
+        """Notify ledgers, before messages are stored, of what a receiver that is granted one must know."""
         for sends in self.sends:
             partitions = {record.partition for record in sends.records}
             self._marks.mark(sends.entity, partitions, "transacts")
@@ -273,7 +273,7 @@ class TransactionCommit:
             ServiceBusQuotaExceededError: Too many messages are deferred.
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        # The client does not renew their locks meanwhile.
+        # From now on the client does not renew their locks.
         self.mark(enlisted=True, prepared=True)
         self._connections.ledger_client.execute(*prepares)
         gone: dict[tuple[Ledger, str], list[Range]] = defaultdict(list)
@@ -403,7 +403,7 @@ class TransactionCommit:
         ]
 
     def _schedules(self, stored: Sequence[Stored]) -> list[Schedule]:
-        """Return the operations that tell ledgers which of the stored messages are scheduled."""
+        """Return the operations that report to ledgers which of the stored messages are scheduled."""
         operations: list[Schedule] = []
         places = iter(stored)
         for sends in self.sends:
@@ -441,7 +441,7 @@ def replace_by_copies(
 
 
 def _ledger_verb(verb: str) -> str:
-    """Return the ledger's verb: a message that is dead-lettered is complete here, as its copy stands elsewhere."""
+    """Return the ledger's verb: a message that is dead-lettered is complete here, as its copy is stored elsewhere."""
     return "complete" if verb == "dead_letter" else verb
 
 

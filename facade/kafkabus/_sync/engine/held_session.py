@@ -158,7 +158,7 @@ class HeldSession:
         )
 
     def renew(self) -> int:
-        """Lock the session anew, for the queue's whole lock duration from now on; return its end, ms since 1970.
+        """Renew the session's lock, for the queue's whole lock duration from now on; return its end, ms since 1970.
 
         Raises:
             ValueError: The receiver was closed.

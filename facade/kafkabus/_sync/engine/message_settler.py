@@ -179,7 +179,7 @@ class MessageSettler:
 
     @property
     def dead_letter_verb(self) -> str:
-        """How messages are dead-lettered: those of a dead-letter queue, which has none of its own, stay there."""
+        """How messages are dead-lettered: those of a dead-letter queue, which has no dead-letter queue, stay there."""
         return "abandon" if self._scope.path.is_dead_letter else "dead_letter"
 
     def dead_letter(
@@ -198,7 +198,7 @@ class MessageSettler:
         self._report("dead_letter", "dead-lettered", batches, lost)
 
     def renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
-        """Lock messages anew, in one round trip; return those whose locks were lost."""
+        """Renew the locks of messages, in one round trip; return those whose locks were lost."""
         entity = self._scope.context.catalog.entity(self._scope.path)
         asked, lost = self._execute(
             entity, batches, lambda ledger, batch: Renewal(ledger, batch.delivery.lease, batch.ranges, entity.lock_ms)

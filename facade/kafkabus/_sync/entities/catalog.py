@@ -68,7 +68,7 @@ class EntityCatalog:
         connections: The client's.
         descriptions: The descriptions of all entities of the namespace.
         upkeep_watch: Looks for upkeep when an entity is asked for.
-        registry: Is told that this client does something when an entity is asked for.
+        registry: Is notified that this client is active when an entity is asked for.
         forget: Called with an entity that is gone or was replaced, and with whether its replacement is known.
     """
 
@@ -121,7 +121,7 @@ class EntityCatalog:
             now = datetime.now(timezone.utc)
             new = NamespaceDescription(tier=tier, partitions=partitions, created_at=now, updated_at=now)
             with self._descriptions.lock_for_change(NAMESPACE) as lock:
-                # Another client may have made it meanwhile.
+                # Another client may have made it first.
                 known = self._descriptions.namespace()
                 if known is None:
                     # An entity without a namespace's description is an early version's.
@@ -236,7 +236,7 @@ class EntityCatalog:
         self._registry.report()
 
     def _renew(self, known: _Known, asked_at: float, entity: Entity, now: float) -> None:
-        """Note an entity as it is described now, unless a caller wants it anew, or looked it up meanwhile."""
+        """Note an entity as it is described now, unless a caller wants it looked up again, or has just looked it up."""
         with self._guard:
             if known.asked_at == asked_at and self._entities.get(entity.path.key) is known:
                 known.asked_at = now
@@ -343,7 +343,7 @@ class EntityCatalog:
         return self._connections.topics.describe(topic_name(self._connections.settings.namespace, path)) is not None
 
     def seconds_left(self, path: EntityPath, partition: int, moment_ms: int) -> float:
-        """Return how long it is until a ledger's clock shows a moment, as far as this client knows that clock."""
+        """Return how long it is until a ledger's clock shows a moment, by this client's estimate of that clock."""
         known = self._entities.get(path.key)
         if known is None or partition >= known.entity.partitions:
             return 0.0
@@ -359,7 +359,7 @@ class EntityCatalog:
         if path.is_dead_letter:
             topic, topic_id = self._dead_letter_topic(path, description.partitions)
         if known is not None:
-            LOGGER.warning("entity_anew entity=%s: its topic was made anew, or its log truncated", path)
+            LOGGER.warning("entity_anew entity=%s: its topic was recreated, or its log truncated", path)
         namespace = self.namespace()
         entity = self.make_entity(path, description, topic, topic_id, max_message_bytes=namespace.max_message_bytes)
         if path.is_dead_letter:
@@ -396,7 +396,7 @@ class EntityCatalog:
         readers: list[Entity] = []
         for subscription in self.subscriptions_of(entity.description):
             if subscription.topic_id == entity.topic_id and subscription.status is not EntityStatus.DELETING:
-                # The subscription may be deleted meanwhile.
+                # The subscription may have been deleted.
                 with suppress(MessagingEntityNotFoundError):
                     readers.append(self.entity_of(subscription))
         return readers

@@ -37,7 +37,7 @@ class LedgerMarks:
         self._found: set[tuple[MarkName, str, int]] = set()
 
     def mark(self, entity: Entity, partitions: Iterable[int], name: MarkName) -> None:
-        """Tell upkeep and readers that partitions are about to hold messages of a kind; a client tells it once of each.
+        """Notify upkeep and readers that partitions are about to hold messages of a kind; a client does so once for each.
 
         The entity's description has the mark before the first of them is stored, and outlives ledgers that Redis loses, or
         forgets some of. A reader looks at each record itself.
@@ -69,7 +69,7 @@ class LedgerMarks:
                 self._descriptions.put(known.model_copy(update={name: True}))
 
     def announce(self, entity: Entity, outgoing: Sequence[Outgoing], partitions: Set[int]) -> None:
-        """Tell ledgers, before messages are stored, what a receiver that is granted one must know.
+        """Notify ledgers, before messages are stored, of what a receiver that is granted one must know.
 
         Args:
             entity: The entity that the messages are sent to.
@@ -85,13 +85,13 @@ class LedgerMarks:
             self.mark(entity, partitions, "schedules")
 
     def tell_upkeep(self, entity: Entity, outgoing: Sequence[Outgoing]) -> None:
-        """Tell upkeep of messages that were stored and do not live long: it would learn of them too late by the logs' ends."""
+        """Notify upkeep of stored messages that do not live long: by the logs' ends, it would find them too late."""
         lives = [message.envelope.time_to_live for message in outgoing if message.envelope.time_to_live is not None]
         if min(lives, default=SHORT_LIFE) < SHORT_LIFE or entity.description.default_message_time_to_live < SHORT_LIFE:
             self._connections.ledger_client.ask_upkeep(entity.namespace, entity.path, 0.0)
 
     def mark_later(self, entity: Entity, partition: int, name: MarkName) -> None:
-        """Tell the ledger, with the next request, that a partition holds messages of a kind that no sender announced."""
+        """Report to the ledger, with the next request, that a partition holds messages of a kind that no sender announced."""
         place = (name, entity.generation, partition)
         # Not among those marked: the description does not have the mark.
         if place not in self._marked and place not in self._found:
@@ -99,7 +99,7 @@ class LedgerMarks:
             self._connections.ledger_client.enqueue(Mark(entity.ledgers[partition], name))
 
     def tell_topic(self, entity: Entity, subscription_filter: SubscriptionFilter | None) -> None:
-        """If a subscription's log holds records of scheduled messages, tell its topic before a claim passes them.
+        """If a subscription's log holds records of scheduled messages, notify its topic before a claim passes them.
 
         Args:
             entity: The subscription.
@@ -122,7 +122,7 @@ class LedgerMarks:
 def schedules(
     entity: Entity, outgoing: Iterable[Outgoing], place_of: Callable[[int], tuple[int, int] | None]
 ) -> list[Schedule]:
-    """Return the operations that tell which of the stored messages are scheduled, so that they count as such at once.
+    """Return the operations that report which of the stored messages are scheduled, so that they count as such at once.
 
     Args:
         entity: The entity that the messages were sent to.

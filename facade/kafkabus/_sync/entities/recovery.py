@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/entities/recovery.py by tools/generate_blocking.py. Do not edit.
-"""Recovery of entities: ledgers that Redis lost are made anew, records that Kafka lost are reported."""
+"""Recovery of entities: ledgers that Redis lost are rebuilt, records that Kafka lost are reported."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class EntityRecovery:
         catalog: The client's entities.
         checkpoints: The checkpoints of ledgers.
         session_states: The states of sessions.
-        markers: Tells whether a transaction was committed.
+        markers: Looks up whether a transaction was committed.
         archive: Records that are kept apart from their logs.
     """
 
@@ -186,7 +186,7 @@ class EntityRecovery:
         if known is not None:
             if topic.partitions != entity.partitions:
                 raise ServiceBusError(
-                    f"topic {topic.name!r} was created anew with {topic.partitions} partitions, and {path} has "
+                    f"topic {topic.name!r} was created again with {topic.partitions} partitions, and {path} has "
                     f"{entity.partitions}: create the topic with as many, or delete the queue"
                 )
             LOGGER.error(
@@ -336,7 +336,7 @@ class EntityRecovery:
             mended = {keep.ledger.keys.prefix: mend(keep.ledger.partition, keep.snapshot) for keep in keeps}
             decided = (self._markers.account_for(mended)).values()
             self._make(entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True)))
-            # Changes that clients made meanwhile stay.
+            # Changes that clients made since then stay.
             current = self._catalog.current_description(entity)
             if current is None:
                 return
@@ -387,7 +387,7 @@ class EntityRecovery:
     def begin_subscription(self, entity: Entity) -> tuple[int, ...]:
         """Create a subscription's ledgers, which begin where its topic's logs end now; they outlive Redis from the start.
 
-        Records of open transactions count: acknowledged messages may stand behind them.
+        Records of open transactions count: acknowledged messages may be stored behind them.
 
         Returns:
             The offsets at which the ledgers begin, by partition.
@@ -416,7 +416,7 @@ class EntityRecovery:
         self._make(entity, begun)
 
     def rebuild(self, ledgers: Sequence[Ledger]) -> dict[Ledger, ServiceBusError]:
-        """Make ledgers that Redis lost anew from their last checkpoints, so that nothing is lost and little comes again.
+        """Rebuild ledgers that Redis lost from their last checkpoints, so that nothing is lost and little comes again.
 
         Returns:
             The errors of the ledgers that cannot be made.
@@ -434,7 +434,7 @@ class EntityRecovery:
                 places[ledger] = entity
 
         def read(asked: Sequence[Ledger]) -> dict[Ledger, Written | ServiceBusError]:
-            # Each time, once the marks are set: an entity may be deleted meanwhile, or go on with other ledgers.
+            # Each time, once the marks are set: an entity may have been deleted, or have gone on with other ledgers.
             entities = {_identity(places[ledger]): places[ledger] for ledger in asked}
             reasons = all_of(partial(self._why_not, entity) for entity in entities.values())
             not_anew = dict(zip(entities, reasons, strict=True))
@@ -458,7 +458,7 @@ class EntityRecovery:
         return failed
 
     def _why_not(self, entity: Entity) -> ServiceBusError | None:
-        """Return why an entity's ledgers are not to be made anew, or cannot be; None if they are to be."""
+        """Return why an entity's ledgers are not to be rebuilt, or cannot be; None if they are to be."""
         try:
             self._check_its_topic(entity)
             return None if self._catalog.current_description(entity) is not None else self._replacement_error(entity)
@@ -466,7 +466,7 @@ class EntityRecovery:
             return error
 
     def _replacement_error(self, entity: Entity) -> ServiceBusError:
-        """Return why an entity's ledgers are not to be made anew."""
+        """Return why an entity's ledgers are not to be rebuilt."""
         known = self._descriptions.get(entity.path.name)
         if known is None or known.status is EntityStatus.DELETING:
             self._catalog.look_up_again(entity)
@@ -518,7 +518,7 @@ class EntityRecovery:
         return dict(zip(places, all_of(partial(gather, ledger) for ledger in places), strict=True))
 
     def _last_checkpoints(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, Snapshot | ServiceBusError]:
-        """Return the last checkpoints of ledgers, as far as they are true of the logs, with what transactions did since."""
+        """Return the last checkpoints of ledgers, up to where they are true of the logs, with what transactions did since."""
         found: dict[Ledger, Snapshot | ServiceBusError] = {}
         snapshots = self._checkpoints.read_now(ledger.keys.prefix for ledger in places)
         starts: dict[Ledger, int] = {}
@@ -570,7 +570,7 @@ def marks_of(entity: Entity, description: EntityDescription) -> list[MarkName]:
 
 
 def _identity(entity: Entity) -> tuple[str, str]:
-    """Return what tells an entity, as it is described, from all others."""
+    """Return what distinguishes an entity, as it is described, from all others."""
     return entity.path.key, entity.generation
 
 

@@ -1,11 +1,12 @@
 # Generated from facade/kafkabus/_async/entities/rule_changes.py by tools/generate_blocking.py. Do not edit.
 """Changing the rules of a subscription, so that each counts from a definite offset of each log on.
 
-That is where the log ends, records of open transactions included: acknowledged messages may stand behind the first of these,
-and go by the earlier rules. A transaction's messages that were sent before go by them too, whenever it is committed.
+That is where the log ends, records of open transactions included: acknowledged messages may be stored behind the first of
+these, and the earlier rules apply to them. They also apply to a transaction's messages that were sent before, whenever it is
+committed.
 
-The description says first which rules there will be. Then the client tells each ledger, which grants nothing any more that
-earlier rules chose, and answers from which offset on the new ones count: the first client that tells it decides. The
+The description says first which rules there will be. Then the client notifies each ledger, which grants nothing any more that
+earlier rules chose, and answers from which offset on the new ones count: the first client that notifies it decides. The
 description says last what the ledgers answered. A client that finds a change half done can go on with it, any number of times.
 One client at a time does so.
 """

@@ -51,7 +51,7 @@ class ServiceBusClient:
         credential: Accepted, not checked: Kafka and Redis decide about access. If Kafka takes tokens (OAUTHBEARER), its
             method ``get_token`` provides them; it must need no ``await``.
         kafka_token_provider: A function that returns a token for Kafka with the time at which it expires, in seconds since
-            1970: ``(token, expires_on)``, or an object with these attributes. Kafka's client calls it in a thread of its own
+            1970: ``(token, expires_on)``, or an object with these attributes. Kafka's client calls it in a separate thread
             whenever it needs another token.
         **unsupported: Named in a warning, except those that mean nothing here: ``retry_…``, ``user_agent``,
             ``logging_enable`` (configure the logger ``kafkabus``).
@@ -91,7 +91,7 @@ class ServiceBusClient:
         """Return a client of the namespace that a connection string names: Azure's own, or one that ``kafkabus up`` prints.
 
         Args:
-            conn_str: The connection string. A value with a semicolon stands in double quotes, and a quote inside it is written
+            conn_str: The connection string. Put a value with a semicolon into double quotes, and write a quote inside it
                 twice: ``KafkaSaslPassword="a;b""c"`` is ``a;b"c``.
             environment: ``KAFKABUS_…`` settings; the process's environment by default.
             kafka_token_provider: See the class.

@@ -285,7 +285,7 @@ class ServiceBusProcessor(_Processor):
             return False
         try:
             messages = self._receive(receiver, SLICE)
-        except Exception:  # noqa: BLE001 - it was told
+        except Exception:  # noqa: BLE001 - it was reported
             return False
         for message in messages:
             self._process(receiver, message)
@@ -335,7 +335,7 @@ class ServiceBusSessionProcessor(_Processor):
                 for message in messages:
                     self._process(receiver, message)
             return True
-        except Exception:  # noqa: BLE001 - it was told
+        except Exception:  # noqa: BLE001 - it was reported
             return False
         finally:
             receiver.close()

@@ -335,7 +335,7 @@ class ServiceBusReceiver:
     def renew_message_lock(
         self, message: ServiceBusReceivedMessage, *, timeout: float | None = None, **unsupported: object
     ) -> datetime:
-        """Lock the message anew, for the queue's whole lock duration from now on; its token stays.
+        """Renew the message's lock, for the queue's whole lock duration from now on; its token stays.
 
         Args:
             message: The message.

@@ -56,7 +56,7 @@ class ServiceBusSession:
 
     @guard
     def renew_lock(self, *, timeout: float | None = None, **unsupported: object) -> datetime:
-        """Lock the session anew, for the queue's whole lock duration from now on.
+        """Renew the session's lock, for the queue's whole lock duration from now on.
 
         Args:
             timeout: Kept for compatibility: a ledger answers or cannot be reached.
@@ -125,7 +125,7 @@ class ServiceBusSession:
         self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
 
     def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
-        """Return the state once its record is known to stand."""
+        """Return the state once its record is known to be stored."""
         self._context.connections.notifications.note_use(entity)
         self._context.ledger_client.execute(ask)
         if ask.gone:

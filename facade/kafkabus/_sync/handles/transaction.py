@@ -70,7 +70,7 @@ class ServiceBusTransaction:
         self._open = False
         self._over = False
         self._in_doubt = False
-        # Held for moments, and never while something is awaited: between the end of the block and work that joins meanwhile.
+        # Held for moments, and never while something is awaited: between the end of the block and work that joins then.
         self._guard = threading.Lock()
         self._key: tuple[str, str] | None = None
         self._sends: list[PendingSends] = []

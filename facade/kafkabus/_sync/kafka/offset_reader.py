@@ -72,7 +72,7 @@ class OffsetReader:
             return []
         deadline = time.monotonic() + timeout
         place = (topic, partition)
-        # A consumer that has the partition already need not be assigned anew.
+        # A consumer that has the partition already need not be assigned again.
         for consumer in sorted(self._consumers, key=lambda consumer: consumer.assigned != place):
             if try_acquire(consumer.turn):
                 break
@@ -115,7 +115,7 @@ def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
 
 
 class _PointConsumer:
-    """A consumer that is positioned anew for each read. Its calls block; one caller at a time may use it."""
+    """A consumer that is positioned for each read. Its calls block; one caller at a time may use it."""
 
     def __init__(self, settings: Settings) -> None:
         self.turn = Lock()
@@ -254,7 +254,7 @@ class _PointConsumer:
             try:
                 self._consumer.seek(where)
             except KafkaException:
-                # The consumer does not fetch yet: assigning anew does the same, later.
+                # The consumer does not fetch yet: assigning again does the same, later.
                 self._consumer.assign([where])
         else:
             self._consumer.assign([where])
@@ -287,5 +287,5 @@ class LogTruncatedError(ServiceBusError):
 def _truncation_error(topic: str, partition: int, end: int, wanted: int) -> LogTruncatedError:
     return LogTruncatedError(
         f"the log of {topic}/{partition} ends at offset {end}, and offset {wanted} was stored there once: it was truncated "
-        "or made anew behind our back; nothing is skipped silently"
+        "or recreated outside kafkabus; nothing is skipped silently"
     )

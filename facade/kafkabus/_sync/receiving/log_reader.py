@@ -222,7 +222,7 @@ class LogReader:
             self.rest()
 
     def resync(self) -> None:
-        """Read on from the ledgers' cursors: where the consumer stands, and what it has read, is not known for sure."""
+        """Read on from the ledgers' cursors: the consumer's position, and what it has read, are not known for sure."""
         self._needs_resync = True
 
     def follow(self, entity: Entity) -> None:
@@ -414,7 +414,7 @@ class LogReader:
         return True
 
     def has_more(self, view: PartitionView) -> bool:
-        """Return whether a log that is read has more records, as far as is known."""
+        """Return whether a log that is read is known to have more records."""
         return self._fetcher.has_more(view.partition)
 
     def add(self, partition: int, records: Sequence[Record]) -> int:
@@ -567,7 +567,7 @@ class LogReader:
                 cut = view.first_later(detection.log_truncated)
                 self._parts.recovery.recover_from_truncation(self.entity, view.partition, cut)
             elif detection.ahead:
-                # A ledger made anew looks at the window once more.
+                # A rebuilt ledger looks at the window once more.
                 upto = min(detection.start, view.seen_from)
                 view.dedup_upto = self._parts.duplicate_scan.scan(
                     self.entity, view.partition, detection.dedup_upto, upto

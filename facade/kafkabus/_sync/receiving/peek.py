@@ -59,7 +59,7 @@ class PeekParts:
 
 
 class MessagePeeker:
-    """One receiver's way through its entity's messages, with a place of its own in each partition."""
+    """One receiver's way through its entity's messages, with a separate place in each partition."""
 
     def __init__(self) -> None:
         self._session: str | None = None
@@ -158,7 +158,7 @@ class MessagePeeker:
         room: _Room,
         messages: list[ServiceBusReceivedMessage],
     ) -> int | None:
-        """Add messages as far as the ledger was asked; return from where on it is to be asked again, None if that is all."""
+        """Add messages up to where the ledger was asked; return from where on to ask it again, None if that is all."""
         known = _known_end(peek, end)
         below = [run for run in peek.found if run.first < peek.cursor]
         for sweep in sweeps(_slices(below), lambda run: (run.first, run.last), at_once=READ_AT_ONCE):
@@ -185,7 +185,7 @@ class MessagePeeker:
                 ):
                     return None
         if room.messages > 0:
-            # A later answer of the ledger may tell of messages behind the end.
+            # A later answer of the ledger may list messages behind the end.
             self._places[partition] = max(end, at)
         return None
 
@@ -215,7 +215,7 @@ class MessagePeeker:
         if not room.takes(record):
             return False
         if found is None:
-            # Its sender, or upkeep, is about to tell the ledger that it waits for its time.
+            # Its sender, or upkeep, is about to report to the ledger that it waits for its time.
             found = PeekedRange(0, 0, False, 0, enqueue_time_of(record) is not None)
         delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
         messages.append(ServiceBusReceivedMessage(record, delivery))
@@ -224,7 +224,7 @@ class MessagePeeker:
 
 
 def _known_end(peek: Peek, end: int) -> int:
-    """Return the offset up to which a ledger has told all, at most that of the log's end or of its cursor."""
+    """Return the offset up to which a ledger has listed all, at most that of the log's end or of its cursor."""
     is_all = sum(found.last - found.first + 1 for found in peek.found) < peek.limit
     return max(end, peek.cursor) if is_all else peek.found[-1].last + 1
 

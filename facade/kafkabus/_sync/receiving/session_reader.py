@@ -140,7 +140,7 @@ class SessionReader:
         return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
 
     def file_all(self, timeout: float) -> None:
-        """File all messages that are stored by now, as far as this client can.
+        """File all messages that are stored by now and that this client can file.
 
         Args:
             timeout: How long that may take, in seconds.

@@ -59,7 +59,7 @@ FULL_SECONDS = 60
 LONGEST = 10 * 365 * 24 * 3600
 """The longest time, in seconds, for which Redis remembers anything."""
 RESTORED_AT_ONCE = 100
-"""How many ledgers are made anew in one round trip."""
+"""How many ledgers are rebuilt in one round trip."""
 CHANGES_AT_ONCE = 100
 """Of how many messages the changed properties are read together."""
 HEARTBEATS_AT_ONCE = 100
@@ -89,11 +89,11 @@ _STATE = (
 RANGES_COUNTED = 1_000
 """How many ranges of messages that wait to be granted again a ledger counts for its figures: each takes some of its time."""
 _NOT_WRITTEN = "-"
-"""Stands for the text ``changed`` of a ledger that was not written down; no ledger has it."""
+"""Replaces the text ``changed`` of a ledger that was not written down; no ledger has it."""
 
 _LOCKS_LOST = (
     "Redis lost the ledger {prefix}, and all locks with it: nothing of the transaction was done, and its messages are "
-    "delivered again, so handle them anew"
+    "delivered again, so handle them again"
 )
 
 _STALE = 2
@@ -121,12 +121,12 @@ class LedgerClient:
     any. So callers that settle one message each share round trips: a caller that finds none under way makes one for all, and
     afterwards wakes the callers whose operations are done and one of the others, which makes the next.
 
-    A ledger that Redis does not hold is set aside until a caller that waits for such ledgers has made it anew; the other
+    A ledger that Redis does not hold is set aside until a caller that waits for such ledgers has rebuilt it; the other
     callers go on.
 
     Args:
         connection: The connection to the Redis that holds the ledgers.
-        rebuild: Makes ledgers anew that Redis does not hold; returns the reasons for those that it could not make.
+        rebuild: Rebuilds ledgers that Redis does not hold; returns the reasons for those that it could not rebuild.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class LedgerClient:
         Args:
             ledger: The ledger.
             cursor: The offset at which it begins.
-            has_message_ttl: Whether messages that are in the log already may have times to live of their own.
+            has_message_ttl: Whether messages that are in the log already may have individual times to live.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
@@ -218,12 +218,12 @@ class LedgerClient:
         ledgers: Sequence[Ledger],
         read: Callable[[Sequence[Ledger]], Mapping[Ledger, Written | ServiceBusError]],
     ) -> dict[Ledger, Snapshot | ServiceBusError | None]:
-        """Make ledgers anew from what was written down of them.
+        """Rebuild ledgers from what was written down of them.
 
         Args:
             ledgers: The ledgers.
-            read: Reads what was written down; called again for ledgers if Redis was emptied meanwhile: other clients may have
-                made them anew before that, gone on, and written down more.
+            read: Reads what was written down; called again for ledgers if Redis was emptied after the first read: other clients
+                may have rebuilt them before that, gone on, and written down more.
 
         Returns:
             The snapshot of which each ledger was made; None if it existed; an error if reading failed, or Redis refused.
@@ -249,7 +249,7 @@ class LedgerClient:
                 replies = self._patiently(partial(self._run_all, calls))
                 for ledger, reply in zip(part, replies, strict=True):
                     if isinstance(reply, RedisError):
-                        made[ledger] = self._connection.to_sdk_error(reply, f"to make {ledger.keys.prefix} anew")
+                        made[ledger] = self._connection.to_sdk_error(reply, f"to rebuild {ledger.keys.prefix}")
                     elif reply == _STALE:
                         left.append(ledger)
                     else:
@@ -444,11 +444,11 @@ class LedgerClient:
         return found
 
     def add_changes(self, keeps: Sequence[TakeSnapshot]) -> None:
-        """Add the changed properties to snapshots; those that were changed meanwhile are as they are now."""
+        """Add the changed properties to snapshots; those that changed since are as they are now."""
         for keep in keeps:
             offsets = sorted({int(field.removeprefix("?")) for field in keep.changed})
             if offsets:
-                # In this order: a transaction that commits meanwhile moves its changes to the others.
+                # In this order: a transaction that commits between these steps moves its changes to the others.
                 prepared = self.changed_properties(keep.ledger, offsets, prepared=True)
                 kept = self.changed_properties(keep.ledger, offsets)
                 # Those that were moved may have been changed once more since: the transaction's would come over that.
@@ -466,7 +466,7 @@ class LedgerClient:
     def look(self, ledgers: Sequence[Ledger], written: Sequence[str | None], within: float) -> list[Look | None]:
         """Return what upkeep sees of each ledger; None if Redis holds no such ledger.
 
-        From now on a ledger tells on upkeep's channel if it is due before upkeep looks again: at the time of the answer, or, if
+        From now on a ledger notifies upkeep's channel if it is due before upkeep looks again: at the time of the answer, or, if
         it was changed since it was written down, ``within`` so many seconds.
 
         Args:
@@ -573,7 +573,7 @@ class LedgerClient:
         def delete() -> None:
             pipeline = self._redis.pipeline(transaction=False)
             for ledger in ledgers:
-                # Without its mark, a client that is about to make the ledger anew reads once more.
+                # Without its mark, a client that is about to rebuild the ledger reads once more.
                 pipeline.delete(*ledger.keys.shared, ledger.keys.anew)
             for key in keys:
                 pipeline.delete(key)
@@ -603,19 +603,19 @@ class LedgerClient:
             self._carry()
 
     def _build_for(self, errand: _Errand) -> None:
-        # Checked again: another caller may have made the ledgers meanwhile, and then this one makes a round trip for all.
+        # Checked again: another caller may have rebuilt the ledgers, and then this one makes a round trip for all.
         if self._waits_for_ledgers(errand):
             self._build()
 
     def _carry_all(self) -> None:
-        """Make round trips until no operations wait, except for ledgers that have to be made anew first."""
+        """Make round trips until no operations wait, except for ledgers that have to be rebuilt first."""
         while self._waiting:
             self._carry()
 
     def _carry(self) -> None:
         """Make one round trip for all waiting operations; the caller holds the turn."""
         ledgers: dict[Ledger, None] = {}
-        # Other threads add ledgers meanwhile, the same ones too: ledgers are taken out one by one, each step atomic, and
+        # Other threads add ledgers at the same time, the same ones too: ledgers are taken out one by one, each step atomic, and
         # only then asked for their requests, so that none is sent twice.
         while self._waiting:
             ledger, _ = self._waiting.popitem()
@@ -662,7 +662,7 @@ class LedgerClient:
             pipeline.execute_command("EVALSHA", script.sha, *arguments)
         replies = pipeline.execute(raise_on_error=False)
         if any(isinstance(reply, NoScriptError) for reply in replies):
-            # Scripts that ran already answer again: requests are numbered, and a ledger that was made anew exists.
+            # Scripts that ran already answer again: requests are numbered, and a ledger that was rebuilt exists.
             for script in {script for script, _ in calls}:
                 self._redis.script_load(script.text)
             return self._run_all(calls)
@@ -675,7 +675,7 @@ class LedgerClient:
         ledger = operation.ledger
         ledger.pending.append(operation)
         self._waiting[ledger] = None
-        # In this order, as another thread may set the ledger aside meanwhile, which goes the other way round.
+        # In this order, as another thread may be setting the ledger aside, which goes the other way round.
         if isinstance(operation, Prepare) and ledger in self._missing:
             self._refuse(operation)
 
@@ -699,7 +699,7 @@ class LedgerClient:
 
     @staticmethod
     def _refuse(prepare: Prepare) -> None:
-        """Fail a ``Prepare``: making its ledger anew waits for the transaction, so it must not wait; no lock is left there."""
+        """Fail a ``Prepare``: rebuilding its ledger waits for the transaction, so it must not wait; no lock is left there."""
         ledger = prepare.ledger
         # Another thread may have been faster.
         with suppress(ValueError):
@@ -707,7 +707,7 @@ class LedgerClient:
             prepare.fail(MessageLockLostError(_LOCKS_LOST.format(prefix=ledger.keys.prefix)))
 
     def _build(self) -> None:
-        """Make the ledgers anew that Redis does not hold; the caller holds the lock for that."""
+        """Rebuild the ledgers that Redis does not hold; the caller holds the lock for that."""
         ledgers = list(self._missing)
         if not ledgers:
             return
@@ -724,7 +724,7 @@ class LedgerClient:
             self._go_on_with(ledger)
 
     def _go_on_with(self, ledger: Ledger) -> None:
-        """Have a ledger's waiting operations go with the next round trip, unless it has to be made anew first."""
+        """Have a ledger's waiting operations go with the next round trip, unless it has to be rebuilt first."""
         if ledger not in self._missing and (ledger.in_doubt is not None or ledger.pending):
             self._waiting[ledger] = None
 

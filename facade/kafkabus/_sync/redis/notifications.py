@@ -155,7 +155,7 @@ class Notifications:
                     LOGGER.warning("notifications client=%s error=%s", self._client_id, error)
                     sleep(RETRY)
                 except (OSError, ValueError, AttributeError, TypeError):
-                    # A connection that the client closes meanwhile fails in any of these ways.
+                    # A connection that the client closes during the call fails in any of these ways.
                     if self._goes_on():
                         raise
                     return

@@ -20,7 +20,7 @@ ANSWERS_WITHIN = 10.0
 
 
 class Subscription:
-    """A connection that hears channels. After an error it is made anew, maybe to another server, when it is next used.
+    """A connection that subscribes to channels. After an error it connects again on the next use, maybe to another server.
 
     Without a question now and then, a client would hear nothing more once Sentinels have replaced a server that hangs.
 

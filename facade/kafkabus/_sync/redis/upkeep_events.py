@@ -1,5 +1,5 @@
 # Generated from facade/kafkabus/_async/redis/upkeep_events.py by tools/generate_blocking.py. Do not edit.
-"""The events by which ledgers tell upkeep that they are due sooner than it would look."""
+"""The events by which ledgers notify upkeep that they are due sooner than it would look."""
 
 from __future__ import annotations
 

@@ -75,7 +75,9 @@ class ClockSkew:
                         known = self._measure(entity)
                     except ServiceBusError as error:
                         LOGGER.warning(
-                            "clocks_unknown entity=%s error=%s: nothing expires meanwhile", entity.path, error
+                            "clocks_unknown entity=%s error=%s: nothing expires until they are known",
+                            entity.path,
+                            error,
                         )
                         return None
         return int(time.monotonic() * 1000 + known.brokers_ms + entity.ledgers[partition].skew_ms)
