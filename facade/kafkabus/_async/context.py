@@ -105,7 +105,7 @@ class ClientContext:
         descriptions: The descriptions of all entities, which the namespace's topic of descriptions holds.
         registry: The clients of the namespace, which report now and then.
         catalog: The entities, by their names.
-        stores: The topics of the namespace's own.
+        stores: The namespace's topics beside those of entities.
         availability: The partitions that senders leave out.
         marks: The marks that ledgers need of messages.
         maintenance: Changes, repairs and deletes entities.

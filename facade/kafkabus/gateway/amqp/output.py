@@ -7,7 +7,7 @@ from typing import Any, Final
 from kafkabus.gateway.amqp.frames import HEAD_BYTES, SASL_FRAME, SMALLEST_MAX_FRAME, frame_of
 from kafkabus.gateway.amqp.performatives import Composite, fitted
 
-FRAME_OVERHEAD: Final = 64
+_FRAME_OVERHEAD: Final = 64
 """The most bytes of a transfer's frame beside its tag, its state and its payload."""
 
 
@@ -24,8 +24,8 @@ class Output:
         self._contents: list[Any] = []
 
     def payload_room(self, overhead: int) -> int:
-        """Return how many bytes of a message fit into a frame, beside the overhead of its tag and its state."""
-        return self.frame_bytes - FRAME_OVERHEAD - overhead
+        """Return how many bytes fit into a frame of a message or a disposition, beside the overhead of tag and state."""
+        return self.frame_bytes - _FRAME_OVERHEAD - overhead
 
     def add(self, data: bytes, content: Any = None) -> None:
         """Add encoded frames, or a header.

@@ -27,7 +27,7 @@ from kafkabus.gateway.amqp.events import (
 from kafkabus.gateway.amqp.frames import Frame, frame_of
 from kafkabus.gateway.amqp.limits import Limits
 from kafkabus.gateway.amqp.link import Link
-from kafkabus.gateway.amqp.output import FRAME_OVERHEAD, Output
+from kafkabus.gateway.amqp.output import Output
 from kafkabus.gateway.amqp.performatives import (
     Attach,
     Begin,
@@ -126,7 +126,7 @@ class Session:
         """
         if self.state is SessionState.ENDED:
             return
-        encoded = None if state is None else fitted(state, self.output.frame_bytes - FRAME_OVERHEAD)
+        encoded = None if state is None else fitted(state, self.output.payload_room(0))
         at = 0
         while at < len(numbers):
             last = at
