@@ -40,7 +40,7 @@ def members_of(kind: type[Any]) -> set[str]:
 
 
 def parameters_of(function: Any) -> dict[str, inspect.Parameter]:
-    """Return the parameters of a function, without itself; nothing if they cannot be told."""
+    """Return a function's parameters but self and cls; none if it has no readable signature."""
     try:
         return {
             name: one for name, one in inspect.signature(function).parameters.items() if name not in {"self", "cls"}

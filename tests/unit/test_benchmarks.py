@@ -167,5 +167,5 @@ def test_each_curve_is_a_panel_and_a_page_without_one_has_no_picture(tmp_path: P
     picture = (tmp_path / "one.svg").read_text()
     assert picture.count("<!-- CPU s/min -->") == 2
     assert "<!-- 1,000 -->" in picture
-    # Figures that were not measured anew leave the file as it was.
+    # The same figures give the same file.
     assert (tmp_path / "two.svg").read_text() == picture

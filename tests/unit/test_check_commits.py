@@ -1,4 +1,4 @@
-"""The check of commit subjects tells an imperative from other openings."""
+"""The check of commit subjects distinguishes an imperative from other openings."""
 
 from __future__ import annotations
 

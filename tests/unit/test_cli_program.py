@@ -1,4 +1,4 @@
-"""The command line as far as it needs no broker: help, wrong usage, errors, and its imports."""
+"""The command line without a broker: help, wrong usage, errors, and its imports."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_an_impossible_message_is_an_error_before_anything_is_asked() -> None:
 
 
 def test_status_without_a_namespace_exits_with_3(tmp_path: Path) -> None:
-    """A script can tell that nothing runs; a user is told what to type."""
+    """For scripts, the status says that nothing runs; for users, stderr has the command to type."""
     result = run("status", "--data", str(tmp_path))
     assert (result.returncode, result.stdout) == (3, "")
     assert f"kafkabus up --detach --data {tmp_path}" in result.stderr

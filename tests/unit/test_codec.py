@@ -128,7 +128,7 @@ def test_a_plain_producers_record_is_a_message() -> None:
 
 @given(st.lists(st.binary(max_size=3), min_size=1, max_size=5))
 def test_data_sections_come_back(sections: list[bytes]) -> None:
-    """Their borders stand in a header; a single section has none."""
+    """Their borders are in a header; a single section has none."""
     body, borders = join_sections(sections)
     assert body == b"".join(sections)
     assert (borders is None) == (len(sections) == 1)

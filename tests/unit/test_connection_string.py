@@ -337,7 +337,7 @@ def test_options_of_kafkas_client_are_passed_on() -> None:
     ],
 )
 def test_options_that_decide_what_is_stored_are_not_passed_on(part: str, complaint: str) -> None:
-    """Nor is an option that has a part of its own."""
+    """Nor is an option that the connection string has another key for, such as the password."""
     with pytest.raises(ValueError, match=complaint):
         parse_settings(f"{OURS};{part}", {})
 

@@ -105,7 +105,7 @@ def setting(name: str, value: str, of: str = "shop.orders") -> Callable[[Facts],
 
 
 def info(**values: Any) -> Callable[[Facts], None]:
-    """Return a change of the things that Redis tells about itself."""
+    """Return a change of values that Redis answers to INFO."""
 
     def change(facts: Facts) -> None:
         facts.redis.infos = [{**one, **values} for one in require_fact(facts.redis.infos)]
@@ -309,12 +309,12 @@ def test_a_fault_is_found_by_its_check_alone(fault: str) -> None:
 
 @pytest.mark.parametrize(("ms", "state"), [(0, State.OK), (900, State.OK), (1500, State.WARNING)])
 def test_a_clock_counts_as_wrong_only_if_that_is_sure(ms: int, state: State) -> None:
-    """An answer that took long may have been given at any time meanwhile."""
+    """If Redis took 2 s to answer, it may have read its clock at any time within these 2 s."""
     facts = healthy()
     facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 1.0), [Tick(0, ms, 0)]
     (check,) = (check for check in CHECKS if check.name == "clock-client")
     assert judge(check, facts).state is state
-    facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 2000.0), Missing("not told")
+    facts.redis.ahead_ms, facts.kafka.ticks = (float(ms), 2000.0), Missing("no right to write")
     assert judge(check, facts).state is State.OK
 
 
@@ -365,7 +365,7 @@ def test_rights_that_cannot_be_tried_are_those_that_each_topic_grants() -> None:
 
 
 def test_what_is_not_known_is_not_checked() -> None:
-    """The reason is told; nothing fails because of it."""
+    """Such a check is no failure; its finding has the reason."""
     facts = Facts()
     facts.kafka.miss_rest("Kafka is not reached")
     for check in CHECKS:

@@ -1,4 +1,4 @@
-"""Which entities have metrics of their own, and the figures of the others."""
+"""Entities with their own metrics, and the summed figures of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors are azure-core's if that is installed, and stand alone otherwise."""
+"""Errors are azure-core's if that is installed; otherwise they work without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners for clients elsewhere: what may be given, and what Kafka and the clients are told."""
+"""Listeners for clients elsewhere: the accepted options, and the addresses that clients get."""
 
 from __future__ import annotations
 

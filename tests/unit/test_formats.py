@@ -68,7 +68,7 @@ def test_a_format_that_is_not_read_is_named(
 ) -> None:
     """The error names namespace, both formats, both versions, and what to do."""
     monkeypatch.setattr(formats, "READABLE", readable)
-    # A name of its own, as answers are kept.
+    # Each case has another name, as answers are cached.
     name = f"shop-{readable[0]}-{stored}"
     assert unreadable(name, described(stored).model_dump_json()) == (
         f"namespace {name!r} is stored in format {stored} by kafkabus 0.4.0; this kafkabus {installed_version()} {rule}"

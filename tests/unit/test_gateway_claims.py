@@ -266,12 +266,12 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
     ],
 )
 def test_refused_tokens(text: str, why: str) -> None:
-    """The client is told why."""
+    """The error has the reason."""
     assert why in refused(text, policies())
 
 
 def test_refused_rights() -> None:
-    """Sending and receiving are rights of their own."""
+    """Send, Listen and Manage are separate rights."""
     assert "Manage claim is required" in refused(token(), policies(Right.SEND))
     assert "Listen claim is required" in refused(token(), policies(Right.SEND), right=Right.LISTEN)
 

@@ -38,7 +38,7 @@ def answering(pieces: int) -> ASGIApp:
 
 
 async def test_headers_of_all_answers_are_sent() -> None:
-    """Clients are told so that a connection is for one request."""
+    """With `connection: close`, clients know that a connection is for one request."""
     async with HttpServer(answering(0), "127.0.0.1", 0, lifespan="off", headers=[("connection", "close")]) as server:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         writer.write(REQUEST)

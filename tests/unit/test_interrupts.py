@@ -30,7 +30,7 @@ CALLERS = re.compile(
     # These only call others, too, after they read their arguments in the caller's own thread.
     r"|ServiceBusSender\.(send|schedule)_messages"
 )
-"""Methods that need no guard of their own."""
+"""Methods that need no guard themselves."""
 
 
 class Interrupted(BaseException):

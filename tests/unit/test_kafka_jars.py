@@ -29,7 +29,7 @@ CONTENT = {"one": b"x" * 50_000, "two": b"y" * 30_000}
 
 
 class Waiting:
-    """A supervisor's way of waiting; it may be told to stop."""
+    """A supervisor's way of waiting; one that is stopped raises KeyboardInterrupt."""
 
     def __init__(self, stopped: bool = False) -> None:
         self.stopped = stopped
@@ -124,7 +124,7 @@ def test_a_repository_that_is_down_is_told(folder: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.usefixtures("repository")
 def test_a_download_ends_with_whoever_waits_for_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No error of the download hides the reason. The repository does not answer meanwhile."""
+    """No error of the download hides the reason. The repository never answers."""
     ended = threading.Event()
 
     def wait(_: Quiet) -> None:

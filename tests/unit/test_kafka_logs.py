@@ -45,7 +45,7 @@ def test_the_same_is_heard_once_a_minute(caplog: pytest.LogCaptureFixture, monke
 
 
 def test_a_name_server_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's client waits for it and logs nothing meanwhile."""
+    """While Kafka's client waits for it, it logs nothing."""
     answered = threading.Event()
 
     def never(*_: object) -> None:

@@ -67,7 +67,7 @@ def test_a_value_hides_no_other_member() -> None:
 
 
 def test_a_traceback_is_a_member_of_the_same_line() -> None:
-    """In text, it follows on lines of its own."""
+    """In text, it follows on separate lines."""
     assert "ValueError: broken" in in_json(record("upkeep_entity entity=%s", "orders", error=True))["exception"]
     first, *rest = TextFormatter().format(record("upkeep_entity entity=%s", "orders", error=True)).splitlines()
     assert first == "1970-01-01T23:59:59.999Z WARNING kafkabus.upkeep: upkeep_entity entity=orders"

@@ -90,7 +90,7 @@ def test_entities_in_use_are_looked_up_together(
 def test_an_entity_that_is_wanted_anew_is_not_taken_from_an_older_look(
     administration: ServiceBusAdministrationClient, context: ClientContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another caller wants it anew while all are looked up; what was asked for before does not count."""
+    """Another caller asks for it while all are looked up; the older answer does not count."""
     several = context.descriptions.get_many
 
     def ask(names: Sequence[str]) -> list[EntityDescription | None]:

@@ -77,7 +77,7 @@ class Metadata(_Part):
 
 
 class ServiceMonitor(_Part):
-    """The Prometheus Operator's ServiceMonitor, as far as it is used here; other fields are refused.
+    """The fields of the Prometheus Operator's ServiceMonitor that are used here. Others are errors.
 
     Source: https://prometheus-operator.dev/docs/api-reference/api/#monitoring.coreos.com/v1.ServiceMonitor.
     """

@@ -1,4 +1,4 @@
-"""The stand-in for Redis of the in-memory namespace."""
+"""The in-memory namespace's substitute for Redis."""
 
 from __future__ import annotations
 

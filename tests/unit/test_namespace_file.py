@@ -77,7 +77,7 @@ def test_entities_are_created_and_a_second_time_nothing_changes(
     assert file.apply(administration) == []
     orders = administration.get_queue("orders")
     assert (orders.lock_duration, orders.enable_partitioning) == (timedelta(seconds=30), True)
-    assert str(orders.forward_to).endswith("/paint"), "though the topic stands further below in the file"
+    assert str(orders.forward_to).endswith("/paint"), "though the topic comes later in the file"
     assert administration.get_topic("paint").default_message_time_to_live == timedelta(hours=1)
     assert administration.get_subscription("paint", "paints").max_delivery_count == 3
     rules = {rule.name: (rule.filter, rule.action) for rule in administration.list_rules("paint", "paints")}

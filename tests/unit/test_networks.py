@@ -14,7 +14,7 @@ from kafkabus._runtime.networks import loopback_hint
 
 @pytest.fixture
 def in_container(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A place of which the existence tells that the program runs in a container."""
+    """The file by which the program knows that it runs in a container."""
     mark = tmp_path / ".dockerenv"
     monkeypatch.setattr(networks, "_MARKS", (mark,))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)

@@ -84,7 +84,7 @@ def test_partitions_take_turns() -> None:
 
 
 def test_while_messages_are_claimed_ahead_no_log_is_read() -> None:
-    """The home's messages are claimed first, one partition at a time, as far as its log goes."""
+    """The home's messages are claimed first, one partition at a time, up to the end of its log."""
     plan = plan_with({0: [0, 1]})
     for view, (cursor, end) in zip(plan.views, [(0, 9), (5, 5), (3, 8), (8, 8)], strict=True):
         view.cursor, view.tail, view.home = cursor, Tail(end), view.partition == 2
@@ -224,7 +224,7 @@ def test_foreign_partitions_are_read_only_while_the_homes_are_dry() -> None:
     plan.views[0].follow(granted(1))
     for view in plan.views[:2]:
         view.end(1)
-    assert plan.choose_reading(0.0, unread=True) == ([], []), "the homes may have got records meanwhile"
+    assert plan.choose_reading(0.0, unread=True) == ([], []), "homes may have unread records"
     assert plan.choose_reading(0.0) == (plan.views[2:], [])
     plan.views[2].start(0)
     plan.lost_race(plan.views[2], until=5.0)
@@ -275,7 +275,7 @@ def test_near_ranges_are_read_in_one_go() -> None:
 
 
 def test_a_cursor_that_went_back_is_followed() -> None:
-    """A ledger that was made anew has such a cursor: the records that were read are not the next to claim."""
+    """A rebuilt ledger has such a cursor: the records that were read are not the next to claim."""
     plan = plan_with({0: [5, 6]})
     view = plan.views[0]
     view.follow(granted(7))

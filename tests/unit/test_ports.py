@@ -26,7 +26,7 @@ def test_a_port_is_reserved_once() -> None:
 
 
 def test_no_runtime_chooses_a_port_of_the_tests() -> None:
-    """A test gives its server a port after it was found free: what chooses one by itself meanwhile gets another."""
+    """A test finds a free port, then starts its server. No runtime chooses it in between."""
     chosen = ReservedPort()
     chosen.release()
     assert max(free_ports(20)) < 20_000 <= chosen.number

@@ -37,13 +37,13 @@ def test_a_missing_file_is_named(missing: str) -> None:
     ],
 )
 def test_caches_data_and_keys_do_not_go_out(unwanted: str) -> None:
-    """Names tell them apart from the sources."""
+    """They are found by their names."""
     with pytest.raises(ReleaseError, match=re.escape(unwanted)):
         check_files("kafkabus.tar.gz", GOOD | {unwanted: b""}, IN_SDIST)
 
 
 def test_a_private_key_does_not_go_out_under_any_name() -> None:
-    """Its first line tells."""
+    """It is found by its first line."""
     key = b"-----BEGIN " + b"RSA PRIVATE KEY-----\n"
     with pytest.raises(ReleaseError, match=r"tests/notes\.txt"):
         check_files("kafkabus.tar.gz", GOOD | {"tests/notes.txt": key}, IN_SDIST)

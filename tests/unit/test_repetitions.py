@@ -40,7 +40,7 @@ class Log:
 
 @pytest.fixture
 def log() -> Iterator[Log]:
-    """A log of its own."""
+    """A log for one test."""
     one = Log("tests.repetitions")
     yield one
     one.close()

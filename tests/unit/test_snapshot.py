@@ -142,7 +142,10 @@ def test_a_ledger_that_knows_more_than_was_written_down_stays_as_it_is() -> None
 
 
 def test_duplicates_stand_in_blocks() -> None:
-    """Any number of them fits. If a block is missing, the known duplicates end before it, and are found anew."""
+    """Any number of them fits. If a block is missing, the known duplicates end before it.
+
+    From the missing block on, records are judged again.
+    """
     duplicates = [(one, one) for one in range(0, 3 * BLOCK, 2)]
     snapshot = Snapshot(2 * BLOCK, 7, dedup_upto=3 * BLOCK, dedup_epoch=4, duplicates=duplicates)
     head, blocks = written(snapshot)
@@ -248,7 +251,7 @@ def stored(snapshot: Snapshot) -> Snapshot:
 
 
 def test_changed_properties_are_written_down() -> None:
-    """Also those of a message that is moving, which stands in no block; and they go with their message."""
+    """Also those of a message that is moving, which is in no block. They go with their message."""
     moving = [(8, 0, prepared("abandon", "7@a")), (BLOCK, 1, "a transfer")]
     snapshot = Snapshot(2 * BLOCK, 7, waiting=[(3, 3, 1)], moving=moving, changes=list(reversed(CHANGES)))
     assert snapshot.changes == CHANGES
@@ -259,7 +262,7 @@ def test_changed_properties_are_written_down() -> None:
 
 
 def test_changed_properties_of_any_size_are_written_down() -> None:
-    """In records that Kafka takes, of which few are written anew when one message is settled."""
+    """In records that Kafka takes, of which one is written again when one message is settled."""
     changes = [(offset, {"a": '"' + "x" * 5_000 + '"'}, False) for offset in range(0, 2 * BLOCK, 100)]
     changes.append((2 * BLOCK - 1, {"a": "x" * 1_500_000}, False))
     snapshot = Snapshot(2 * BLOCK, 7, waiting=[(0, 2 * BLOCK - 1, 1)], changes=changes)

@@ -74,7 +74,7 @@ def test_it():
 
 
 def test_a_test_that_hangs_in_a_c_library_ends_its_process(tmp_path: Path) -> None:
-    """The process tells where it was. It takes a second to start pytest."""
+    """Its stderr names the test that hung. It takes a second to start pytest."""
     test = tmp_path / "test_hanging.py"
     test.write_text(HANGING)
     command = [

@@ -29,7 +29,7 @@ def connection() -> Iterator[str]:
 async def test_a_send_that_meets_the_commit_of_another_task_raises(
     connection: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It waits for the queue's description, which its client has to read anew, while the block ends."""
+    """It waits for its client to look the queue up, while the block ends."""
     async with ServiceBusClient.from_connection_string(connection) as client:
         catalog, is_there = client._connections().catalog, asyncio.Event()
         look_up = catalog.entity

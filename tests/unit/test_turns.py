@@ -179,7 +179,7 @@ async def test_work_that_takes_long_gives_its_slot_back() -> None:
     """It does so once."""
     slots, order, free = Slots(1, 0.01), list[int](), asyncio.Event()
     tasks = await begun(2, slots, order, free)
-    while order != [0, 1]:  # noqa: ASYNC110 - nothing tells of it
+    while order != [0, 1]:  # noqa: ASYNC110 - nothing notifies
         await asyncio.sleep(0.005)
     free.set()
     await asyncio.wait(tasks)

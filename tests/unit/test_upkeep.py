@@ -43,7 +43,7 @@ def test_a_stretch_in_which_nothing_can_expire_is_forgotten() -> None:
 
 
 def test_a_log_is_read_once_stretch_by_stretch() -> None:
-    """It is read from the first unsettled message on, as far as it goes."""
+    """It is read from the first unsettled message up to its end."""
     expiries = Expiries(5)
     assert expiries.unread(5) is None
     assert expiries.unread(7) == (5, 6)

@@ -42,7 +42,7 @@ async def test_entities_that_are_left_before_they_are_tended_take_no_room() -> N
 async def test_work_that_is_stuck_is_told_with_the_place_at_which_it_waits(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without it, a hang leaves no trace. Work that has ended is told no more."""
+    """Without it, a hang leaves no trace. Work that has ended is logged no more."""
     watched, answer = progress.Progress(), asyncio.Event()
 
     async def ask() -> None:

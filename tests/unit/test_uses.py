@@ -31,7 +31,7 @@ def plain(client: ServiceBusClient) -> ServiceBusReceiver:
 
 
 def test_uses_count_as_access(namespace: InMemoryNamespace) -> None:
-    """Each by a client of its own, which does nothing else."""
+    """Each is made by a new client, which does nothing else."""
     uses: dict[str, Use] = {
         "peek": lambda client, _: plain(client).peek_messages(),
         "renew": lambda client, message: plain(client).renew_message_lock(message),

@@ -43,7 +43,7 @@ async def cancelled_after(task: asyncio.Task[object], happens: Callable[[], obje
 
 @pytest.mark.asyncio
 async def test_a_bell_that_rings_hides_no_cancellation() -> None:
-    """asyncio.wait_for hid them before Python 3.12, and a service that was told to stop went on for ever."""
+    """asyncio.wait_for hid them before Python 3.12, and a cancelled service went on for ever."""
     for timeout in (None, 60):
         for turns in STEPS:
             bell = Bell()
@@ -52,7 +52,10 @@ async def test_a_bell_that_rings_hides_no_cancellation() -> None:
 
 @pytest.mark.asyncio
 async def test_an_answer_of_redis_hides_no_cancellation() -> None:
-    """redis-py sends its commands with asyncio.wait_for; a receive that was cancelled meanwhile went on for an hour."""
+    """redis-py sends its commands with asyncio.wait_for.
+
+    A receive that was cancelled as the answer came went on for an hour.
+    """
     connection = RedisConnection(Redis(), address="nowhere", namespace="n")
     connection._looked_at = True
     loop = asyncio.get_running_loop()

@@ -527,7 +527,10 @@ def test_an_aborted_message_is_forgotten(talk: Talk) -> None:
 
 @pytest.mark.parametrize(("number", "tag"), [(1, b"b"), (1, None), (None, b"b")])
 def test_no_message_begins_within_another_one(talk: Talk, number: int | None, tag: bytes | None) -> None:
-    """Both would become one, and the second would never be answered. The link is detached, and its transaction told."""
+    """Both would become one, and the second would never be answered. The link is detached.
+
+    The events have the transactions of both messages.
+    """
     incoming(talk)
     talk.say(Transfer(0, 0, b"a", more=True, state=TransactionalState(b"one")), b"no")
     discarded, detached = talk.say(Transfer(0, number, tag, state=TransactionalState(b"two")), b"yes")
@@ -539,7 +542,7 @@ def test_no_message_begins_within_another_one(talk: Talk, number: int | None, ta
 
 
 def test_a_message_that_is_too_large_is_not_kept() -> None:
-    """It is told of nevertheless, so that it can be refused."""
+    """An event reports it nevertheless, so that it can be refused."""
     talk = Talk(Limits(message_bytes=10))
     talk.open()
     talk.begin()
@@ -709,7 +712,7 @@ def test_a_drained_link_gives_its_credit_up(talk: Talk) -> None:
 
 
 def test_a_link_may_send_more_than_its_credit(talk: Talk) -> None:
-    """The peer lowered it while messages were on their way; it is told that none is left."""
+    """The peer lowered it while messages were on their way; the answer says that none is left."""
     link = talk.attach(receives=True)
     link.accept()
     talk.flow(0, 1)
@@ -756,7 +759,10 @@ def test_what_the_peer_settles_of_its_own_is_no_event(talk: Talk) -> None:
 
 
 def test_a_detached_link_holds_nothing(talk: Talk) -> None:
-    """Messages that it sent and that were not settled are forgotten; a transaction that settles one is told of that."""
+    """Messages that it sent and that were not settled are forgotten.
+
+    If a transaction settles one, or sends a message over the link, an event has its state.
+    """
     link = talk.attach(receives=True)
     link.accept()
     talk.flow(0, 10)
@@ -797,7 +803,7 @@ def test_links_that_wait_for_no_room_are_not_told_of_it() -> None:
 
 
 def test_reserved_room_is_for_no_other() -> None:
-    """Links are told of it when it was not used."""
+    """If it was not used, a link that waits for room is reported as ready, once."""
     talk = Talk()
     one, two = browsing(talk, 2, window=5)
     window = one.session.window
@@ -827,7 +833,7 @@ def test_deliveries_of_a_link_go_with_it() -> None:
 
 @pytest.mark.parametrize("end", ["detach", "end", "lose"])
 def test_what_was_not_sent_as_a_whole_comes_back(end: str) -> None:
-    """The contents of settled messages, in their order; of others nothing is told."""
+    """The contents of settled messages do, in their order; those of unsettled ones do not."""
     talk = Talk()
     (link,) = browsing(talk, 1, window=2)
     for number in range(4):
@@ -841,7 +847,7 @@ def test_what_was_not_sent_as_a_whole_comes_back(end: str) -> None:
 
 
 def test_what_waited_for_the_window_is_sent() -> None:
-    """Its last frame tells."""
+    """A message counts as sent once its last frame is."""
     talk = Talk()
     (link,) = browsing(talk, 1, window=1)
     size = 2 * talk.engine.output.payload_room(2)

@@ -77,19 +77,19 @@ class Owner:
 
     Attributes:
         engine: The engine.
-        told: The events, as texts.
+        events: The events, as texts.
         heard: All bytes that the engine sent.
     """
 
     def __init__(self) -> None:
         self.engine = Connection("gateway", MECHANISMS)
-        self.told: list[str] = []
+        self.events: list[str] = []
         self.heard = b""
 
     def give(self, data: bytes) -> None:
         """Give bytes to the engine, and handle its events."""
         for event in self.engine.receive(data):
-            self.told.append(_told(event))
+            self.events.append(_text_of(event))
             self._handle(event)
         self.heard += self.engine.output.take()
 
@@ -110,7 +110,7 @@ class Owner:
             event.link.settle(event.deliveries, Released())
 
 
-def _told(event: Event) -> str:
+def _text_of(event: Event) -> str:
     if isinstance(event, Delivered):
         return f"{event.delivery.tag!r} {event.delivery.payload!r} {event.delivery.message_format}"
     if isinstance(event, Disposed):
@@ -133,7 +133,7 @@ def test_it_does_not_matter_how_the_bytes_are_cut(sizes: list[int]) -> None:
     for size in [*sizes, len(CONVERSATION)]:
         pieces.give(CONVERSATION[at : at + size])
         at += size
-    assert pieces.told == whole.told
+    assert pieces.events == whole.events
     assert pieces.heard == whole.heard
     assert pieces.engine.is_closed
 
@@ -163,7 +163,7 @@ def test_a_mutated_conversation_costs_its_connection_at_most(changes: list[tuple
     owner.give(bytes(data))
     check_frames(owner.heard)
     if owner.engine.is_closed:
-        assert owner.told[-1] == Closed.__name__
+        assert owner.events[-1] == Closed.__name__
         before = len(owner.heard)
         owner.give(CONVERSATION)
         assert len(owner.heard) == before
@@ -203,7 +203,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 
 def test_another_implementation_reads_what_the_engine_says() -> None:
-    """Azure's client for Python has a decoder of its own, which needs every field of every performative."""
+    """Azure's client for Python has another decoder. It needs all fields of a performative."""
     fields = {0x10: 10, 0x11: 8, 0x12: 14, 0x13: 11, 0x14: 11, 0x15: 6, 0x16: 3, 0x17: 1, 0x18: 1, 0x40: 1, 0x44: 2}
     seen: set[int] = set()
     for frame in frames_of(in_one_piece().heard):

@@ -20,7 +20,7 @@ async def test_a_list_is_for_the_next_page_of_its_client() -> None:
 
 
 async def test_the_last_list_of_a_client_is_kept() -> None:
-    """No client fills the room with lists of its own, and one that is gone has none."""
+    """A new list replaces the client's previous one; a client that is gone has none."""
     kept = Listings()
     for number in range(3):
         kept.keep("client", number, ["a"])

@@ -14,7 +14,7 @@ firsts = st.sampled_from([0, NUMBERS - 5])
     first=firsts, steps=st.lists(st.tuples(st.integers(-3, 25), st.sampled_from([1, 2, 5, 2**31, 2**32])), max_size=8)
 )
 def test_states_are_told_of_the_numbers_of_a_range(first: int, steps: list[tuple[int, int]]) -> None:
-    """Numbers go round; of each delivery, one state is told."""
+    """Numbers wrap around. Of each delivery, the first state that the peer reports counts."""
     numbers = SentNumbers[str](first)
     added = {numbers.add("ab"[step % 2], settled=step % 7 == 3): step for step in range(20)}
     assert list(added) == [(first + step) % NUMBERS for step in range(20)]
