@@ -1,6 +1,6 @@
-"""A client of AMQP 1.0 for tests and benchmarks: it says exactly what it is told to, and knows nothing of Service Bus.
+"""A client of AMQP 1.0 for tests and benchmarks: it sends exactly the given frames, and knows nothing of Service Bus.
 
-It writes the same performatives as the gateway's engine, with code of its own for sessions and links.
+It writes the same performatives as the gateway's engine, with separate code for sessions and links.
 """
 
 from __future__ import annotations
@@ -171,7 +171,7 @@ class Link:
         return len(self._came)
 
     async def settle(self, *deliveries: Delivered, state: Any, settled: bool = False) -> list[Any]:
-        """Tell the state of messages; return the gateway's answers."""
+        """Send the state of messages; return the gateway's answers."""
         client = self._client
         answers = [client.expect_answer(one.number) for one in deliveries]
         for one in deliveries:

@@ -1,6 +1,6 @@
 """Look for failures for longer than ``make test`` does: kill parties, compare ledgers, make up rules.
 
-``make campaign MINUTES=20 SEED=7`` prints one table. The flows take turns; each turn has a seed of its own, the first
+``make campaign MINUTES=20 SEED=7`` prints one table. The flows take turns; each turn has another seed, the first
 one the given seed. A failure is printed at once, with its seed, and the other flows go on. ``--only NAME --seed SEED``
 begins with that turn.
 """
@@ -226,7 +226,7 @@ def run(minutes: float, first_seed: int, names: Sequence[str], say: Callable[[st
         minutes: How long; the last turn may take a minute longer.
         first_seed: Of the first turns.
         names: Of the flows.
-        say: Told what failed.
+        say: Called with the report of each failure.
     """
     until = time.monotonic() + minutes * 60
     tallies = {name: Tally() for name in names}
@@ -254,7 +254,7 @@ def main() -> None:
     names = [name for name in FLOWS if name.startswith(options.only)]
     if not names:
         parser.error(f"--only {options.only!r}: no flow's name begins so; these are known: {', '.join(FLOWS)}")
-    # No narrower than the table: a log file has no width of its own.
+    # No narrower than the table: a log file has no width.
     console = Console(highlight=False, soft_wrap=True, width=max(TABLE_WIDTH, Console().width))
     tallies = run(options.minutes, options.seed, names, partial(console.print, markup=False))
     table = Table(title=f"seeds from {options.seed} on, {options.minutes:g} minutes")

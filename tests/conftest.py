@@ -32,7 +32,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")
 
 if not os.environ.get("CI"):
-    # How long an example takes depends on the machine. If CI is set, Hypothesis uses settings of its own that allow for
-    # that.
+    # How long an example takes depends on the machine. If CI is set, Hypothesis's own settings allow for that.
     settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.load_profile("patient")

@@ -1,7 +1,7 @@
 """How much is done of what could be done for any time, such as kills, or stories that Hypothesis makes up.
 
 Every change is tried with a little of it, and always the same: a seed decides. ``make test-all`` does more, and ``make
-campaign`` goes on for as long as it is told to.
+campaign`` goes on for as long as its option says.
 """
 
 from __future__ import annotations

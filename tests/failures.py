@@ -1,14 +1,14 @@
-"""A pytest plugin that tells of a failure when it happens: a run that is cut off has no summary."""
+"""A pytest plugin that prints a failure when it happens: a run that is cut off has no summary."""
 
 from __future__ import annotations
 
 import pytest
 
 _LINES = 15
-"""How many lines of a failure are told at once; pytest's summary has all."""
+"""How many lines of a failure are printed at once; pytest's summary has all."""
 _LOGGED = ("upkeep.out", "supervisor.log")
 _LOG_LINES = 5
-"""How many lines of these logs are told at once."""
+"""How many lines of these logs are printed at once."""
 
 
 class _Teller:
@@ -17,7 +17,7 @@ class _Teller:
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell of a failure."""
+        """Print a failure."""
         if report.failed:
             self._terminal.line("")
             self._terminal.write_line(f"FAILED {report.nodeid} ({report.when}, {report.duration:.1f} s)")
@@ -31,7 +31,7 @@ class _Teller:
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell where pytest tells the rest: not in the workers of pytest-xdist."""
+    """Print failures where pytest prints the rest: not in the workers of pytest-xdist."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if isinstance(terminal, pytest.TerminalReporter) and not hasattr(config, "workerinput"):
         config.pluginmanager.register(_Teller(terminal))

@@ -1,6 +1,6 @@
 """A pytest plugin that ends a process whose test hangs where its time limit cannot interrupt it: in the code of a C library.
 
-The process first tells where each of its threads is. pytest-xdist then reports the test as failed, and replaces the worker.
+The process first prints the stacks of its threads. pytest-xdist then reports the test as failed, and replaces the worker.
 """
 
 from __future__ import annotations

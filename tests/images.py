@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD_PATIENCE_S = 600.0
-# Its reaper of containers is an image of its own, which not all machines can pull.
+# Its reaper of containers is a separate image, which not all machines can pull.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 
@@ -82,7 +82,7 @@ def kafkabus_image() -> str:
 
 @pytest.fixture(scope="session")
 def compose_images(emulator_image: str) -> None:
-    """The images of Kafka and Redis that ``docker/compose.yaml`` names, or stand-ins under their names."""
+    """The images of Kafka and Redis that ``docker/compose.yaml`` names, or substitutes under their names."""
     text = (ROOT / "docker" / "compose.yaml").read_text()
     folder = ROOT / "tests" / "containers" / "stand_ins"
     for target in ("kafka", "redis"):

@@ -1,4 +1,4 @@
-"""A pytest plugin that fails a test which showed a password: in its output, its log, or an error of ours, caught or not.
+"""A pytest plugin that fails a test which showed a password: in its output, its log, or an error of kafkabus, caught or not.
 
 It knows every text of which the code under test made a ``Secret`` in this process. Warnings are errors, and errors that are not
 caught fail their tests anyway.
@@ -15,10 +15,10 @@ from kafkabus.exceptions import ServiceBusError
 from kafkabus_mapping.secret import Secret
 
 SHORTEST = 8
-"""How many characters a password has that is looked for; a shorter one may stand anywhere by chance."""
+"""How many characters a password has that is looked for; a shorter one may occur anywhere by chance."""
 
 PLACEHOLDER = "PASSWORD"
-"""A word that stands for a password in documents and in errors that say what to write."""
+"""A word that replaces a password in documents and in errors that say what to write."""
 
 _PATCH: pytest.StashKey[pytest.MonkeyPatch] = pytest.StashKey()
 _known: set[str] = set()

@@ -1,4 +1,4 @@
-"""Free ports, for servers that are told their port."""
+"""Free ports, for servers that are started with a given port."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def paused(pid: int) -> Generator[None]:
 
 
 def _is_stopped(pid: int) -> bool:
-    """Return whether all threads of a process are stopped; one that ends meanwhile is gone."""
+    """Return whether all threads of a process are stopped; one that has ended does not count."""
     for status in Path(f"/proc/{pid}/task").glob("*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             # The name, in parentheses, may hold anything.

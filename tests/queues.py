@@ -1,4 +1,4 @@
-"""New queues and subscriptions, and the traces of many receivers of them, as far as real receivers can tell."""
+"""New queues and subscriptions, and made-up receivers, which real receivers take for other clients."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def new_source(administration: ServiceBusAdministrationClient, kind: str, name: 
         administration: A client.
         kind: Which of the two.
         name: Name of the queue or the topic.
-        **settings: Settings of the queue, or of the topic and the subscription, each as far as it has them.
+        **settings: Settings of the queue, or of the topic and the subscription, which then get those that they have.
     """
     if kind == "queue":
         administration.create_queue(name, **settings)

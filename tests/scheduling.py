@@ -1,6 +1,6 @@
 """A pytest plugin that hands tests out to pytest-xdist's workers, of which ``make test`` has more than there are cores.
 
-Most tests wait: for a clock, a silence, a server. Tests that start servers of their own, or Spark, keep cores busy; some
+Most tests wait: for a clock, a silence, a server. Tests that start their own servers, or Spark, keep cores busy; some
 workers take those first, and help with the others when they are done.
 """
 
@@ -36,7 +36,7 @@ BUSY = (
     "tests/integration/gateway/test_command.py",
     "tests/integration/test_doctor.py",
 )
-"""Tests that start servers of their own, or Spark: folders and files, the longest first."""
+"""Tests that start their own servers, or Spark: folders and files, the longest first."""
 BUSY_WORKERS = 3
 """How many workers run such tests."""
 ORDER = (*BUSY, "tests/contract/", "tests/integration/")
@@ -44,7 +44,7 @@ ORDER = (*BUSY, "tests/contract/", "tests/integration/")
 TOGETHER = "tests/spark/"
 """Tests that run on one worker: Spark takes longer to start than most of its tests do."""
 CLUSTERS = "tests/integration/clusters/"
-"""Tests of existing servers, which run on one worker: most of them share a Kafka of their own."""
+"""Tests of existing servers, which run on one worker: most of them share a separate Kafka."""
 CONTAINERS = "tests/containers/"
 """Tests in containers, which run on one worker: the images are built once, and one container serves most of them."""
 ONE_BY_ONE = (

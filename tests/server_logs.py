@@ -32,7 +32,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
         for log in sorted(folder.iterdir()):
             lines = log.read_text(errors="replace").splitlines()
             if log.name.startswith("broker"):
-                # They tell much of what is as it should be.
+                # Brokers log much that is as it should be.
                 lines = [line for line in lines if " INFO " not in line]
             report.sections.append((f"end of {log.name}", "\n".join(lines[-LINES:])))
     return report

@@ -122,11 +122,11 @@ def versions(namespace: RunningNamespace) -> list[str]:
     # No request asks a broker for its version.
     kafka = re.search(r"Kafka version: (\S+)", log.read_text(errors="replace"))
     with redis.Redis.from_url(namespace.redis_url) as client:
-        told = client.info("server")
-    valkey = told.get("valkey_version")
+        info = client.info("server")
+    valkey = info.get("valkey_version")
     return [
         f"Kafka {kafka[1] if kafka else 'of an unknown version'}",
-        f"Valkey {valkey}" if valkey else f"Redis {told['redis_version']}",
+        f"Valkey {valkey}" if valkey else f"Redis {info['redis_version']}",
     ]
 
 
@@ -195,12 +195,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: WorkerController) -> None:
-    """Tell a worker the address at which to ask."""
+    """Give a worker the address at which to ask."""
     node.workerinput[_ADDRESS] = node.config.stash[_SERVERS].address
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Tell the versions of the servers."""
+    """Print the versions of the servers."""
     servers = config.stash.get(_SERVERS, None)
     if servers is not None and servers.reported:
         terminalreporter.line(f"{REPORTED}{', '.join(servers.reported)}")

@@ -1,6 +1,6 @@
 """A smoke test of an installed kafkabus, for an environment that has nothing else: ``python -I smoke.py VERSION``.
 
-It imports nothing of this repository, needs no pytest, and starts a Kafka and a Redis of its own.
+It imports nothing of this repository, needs no pytest, and starts its own Kafka and Redis.
 """
 
 from __future__ import annotations

@@ -10,12 +10,12 @@ Regular expressions cannot read, so the rules are those that they can decide:
 
 Questions may open with what they like. Code blocks and inline code are not read.
 
-Some words are right now and then, and a mannerism if they are frequent. `RATES` limits how often they occur in the Markdown,
-per 10,000 words, all pages together; the history in CHANGELOG.md does not count.
+Some words are right now and then, and a mannerism if they are frequent. `RATES` limits how often they occur, per 10,000 words,
+in all Markdown together, in all Python and in all Lua; the history in CHANGELOG.md does not count.
 
 Usage:
     python -m tools.check_english [PATH ...]    check these files or folders; all that git tracks, and the rates, by default
-    python -m tools.check_english --rates       print the rates, those of Python and Lua as well
+    python -m tools.check_english --rates       print the rates
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ RATES = {
 }
 """The words whose rate is limited."""
 
-GATED = frozenset({"Markdown"})
+GATED = frozenset({"Markdown", "Python", "Lua"})
 """The kinds of text whose rates must not exceed the limits; the others are only printed."""
 
 _KINDS = {".md": "Markdown", ".py": "Python", ".lua": "Lua"}

@@ -74,8 +74,8 @@ class _Server:
 def gateway(bench: Workbench, scale: Scale) -> Iterator[Result]:
     """Measure one process of the gateway, with a client that writes messages of 1 KB which it encoded before.
 
-    The references are targets of our own. For information: RabbitMQ's AMQP 1.0 with a quorum queue and the same client, if
-    it is installed, and kafkabus's own SDK, in the same rounds.
+    The references are the project's own targets. For information: RabbitMQ's AMQP 1.0 with a quorum queue and the same client,
+    if it is installed, and kafkabus's own SDK, in the same rounds.
     """
     yield from _idle(bench, scale)
     yield from _waiting(bench, scale)

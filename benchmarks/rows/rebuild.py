@@ -72,7 +72,7 @@ def rebuild(bench: Workbench, scale: Scale) -> Iterator[Result]:
         Budget(1.0),
         curve=Curve("ledgers rebuilt, ledgers/s", "ledgers", tuple(speeds.items())),
     )
-    yield target(f"an operation of another queue meanwhile, p99: {_MOST_MS:g} ms", MILLISECONDS, wait, _MOST_MS)
+    yield target(f"an operation of another queue during a rebuild, p99: {_MOST_MS:g} ms", MILLISECONDS, wait, _MOST_MS)
 
 
 async def _lose_and_rebuild(runtime: EmbeddedRuntime, queues: list[str]) -> tuple[float, float]:

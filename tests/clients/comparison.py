@@ -1,4 +1,4 @@
-"""Whether a message came as it was sent, as far as both SDKs show the types of values."""
+"""Whether a message came as it was sent; the type of a value counts only if both SDKs show it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _same_body(before: Typed, after: Typed) -> bool:
 
 
 def same(before: Typed, after: Typed) -> bool:
-    """Tell whether two values in canonical form can be the same: of a type that both allow, and with the same content."""
+    """Return whether two values in canonical form can be the same: of a type that both allow, and with the same content."""
     if "described" in (before[0], after[0]) and (
         before[0] != after[0] or isinstance(before[1], str) or isinstance(after[1], str)
     ):

@@ -15,7 +15,7 @@ from tests.ports import free_ports
 
 HOST = "127.0.0.1"
 PATIENCE_S = 20.0
-"""After how many seconds, at most, a gateway ends that was told to."""
+"""After how many seconds, at most, a gateway ends that got SIGTERM."""
 
 
 class RestartedGateway:

@@ -175,7 +175,7 @@ def test_a_client_outlives_a_restart(addresses: Addresses, tmp_path: Path, name:
 @pytest.mark.parametrize("receiver", TYPED, ids=lambda program: program.name)
 @pytest.mark.parametrize("sender", TYPED, ids=lambda program: program.name)
 def test_a_message_comes_with_its_types(addresses: Addresses, sender: Program, receiver: Program) -> None:
-    """A message that any SDK sends is the same for the SDK that receives it, as far as both show the types of values."""
+    """A message that any SDK sends is the same for the SDK that receives it; a type counts only if both show it."""
     gateway, namespace = addresses
     queue = f"types-{sender.name}-{receiver.name}-{uuid.uuid4().hex[:6]}"
     with ServiceBusAdministrationClient.from_connection_string(namespace) as administration:
@@ -206,7 +206,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 @pytest.mark.filterwarnings(UNCLOSED_SOCKETS)
 @pytest.mark.parametrize("sender", TYPED, ids=lambda program: program.name)
 def test_spark_reads_a_message_with_its_types(addresses: Addresses, sender: Program, spark: SparkSession) -> None:
-    """A message that any SDK sends is the same for Spark, as far as the SDK shows the types of values."""
+    """A message that any SDK sends is the same for Spark; a type counts only if the SDK shows it."""
     gateway, namespace = addresses
     queue = f"types-{sender.name}-spark-{uuid.uuid4().hex[:6]}"
     with ServiceBusAdministrationClient.from_connection_string(namespace) as administration:

@@ -128,7 +128,7 @@ def test_it_may_share_the_network_of_the_host(emulator_image: str, entities: Pat
 
 
 def test_a_neighbouring_container_connects_by_name(emulator_image: str, entities: Path) -> None:
-    """Kafka tells it another address than it tells the host."""
+    """Kafka advertises another address to it than to the host."""
     with (
         Network() as network,
         KafkabusContainer(emulator_image, entities=entities)

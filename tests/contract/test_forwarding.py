@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_forwarding.py by tools/generate_blocking.py. Do not edit.
-"""Forwarding: upkeep moves messages on, with their keys, up to the first that it cannot move."""
+"""Forwarding: upkeep moves messages on, with their keys, and dead-letters those that it cannot move."""
 
 from __future__ import annotations
 

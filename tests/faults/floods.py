@@ -1,7 +1,7 @@
 """Clients that make a gateway keep as much as they can; each flood goes on until it is cancelled.
 
 ``python -m tests.faults.fuzz_frames --floods 60`` lets each go on for a minute, with a gateway process on real servers and
-another client that must be served meanwhile; the gateway must not grow by more than 32 MB.
+another client that must be served at the same time; the gateway must not grow by more than 32 MB.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Say to a gateway what clients might say that are broken: mutated frames, and mutated conversations of Azure's SDKs.
 
 ``python -m tests.faults.fuzz_frames --seed 7 --seconds 600`` does so with a gateway process on real servers. Another client
-sends, receives and completes messages meanwhile, and must not notice. The gateway must be the same process afterwards, have no
-connection left but that client's, have logged no unexpected error, and not have grown. With ``--policies`` it checks keys, and
-that client alone has a token.
+sends, receives and completes messages at the same time, and must not notice. The gateway must be the same process afterwards,
+have no connection left but that client's, have logged no unexpected error, and not have grown. With ``--policies`` it checks
+keys, and that client alone has a token.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ async def _say(port: int, chance: random.Random, said: Sequence[bytes]) -> str:
             writer.write(piece)
             if patient:
                 await writer.drain()
-                # A client that waits for answers is told more.
+                # A client that waits for answers gets more of them.
                 with suppress(asyncio.TimeoutError):
                     if not await asyncio.wait_for(reader.read(_READ), chance.choice((0.001, 0.01))):
                         return "closed"
@@ -298,7 +298,7 @@ def _connections(process: psutil.Process, port: int) -> int:
 
 
 def _withstands(kind: str, port: int, process: psutil.Process, seconds: float) -> bool:
-    """Tell what a flood does to a gateway; return whether it grew by little, and another client was served meanwhile."""
+    """Flood a gateway, and print how it grew; return whether that was little, and another client was served all the time."""
 
     async def run() -> tuple[int, int]:
         bystander, over = Bystander(port), asyncio.Event()

@@ -12,9 +12,9 @@ too: the messages that were delivered for the first time after a later message o
 *doubled* must be empty. With ``--flow scheduling`` half of the messages are scheduled; with ``--flow forwarding`` all
 are sent to a queue that forwards them, and their order must hold as well; with ``--flow hopping`` four queues forward
 them, one behind the other, and with ``--flow looping`` three in a circle, where each message ends after four hops. With
-``--flow transactions`` parties of their own move the messages on in transactions; then *doubled* must be empty. With
+``--flow transactions`` separate parties move the messages on in transactions; then *doubled* must be empty. With
 ``--flow subscribing`` messages are sent to a topic with two subscriptions; one gets all messages, the other those that
-match a rule, which is changed again and again. A message that was sent while a rule certainly stood must come if it
+match a rule, which is changed again and again. A message that was sent while a rule was certainly in force must come if it
 matches the rule, and must not come if it does not. With ``--flow ruling`` half of these messages are sent in
 transactions. With ``--flow renewing`` receivers work for longer than their locks last, and renew them. With ``--flow
 amqp`` all parties use the gateway, which is killed as well; with ``--flow amqp-transactions`` they send, move on and
@@ -26,7 +26,7 @@ late deliveries of messages with a time to live, and *again* leaves out the mess
 Redis was emptied, or since that earlier state. With ``--flow clocks`` Redis's clock is an hour wrong for a while
 instead.
 
-``--runs 200 --kills 3`` does so with 200 seeds, each with queues of its own. ``make campaign`` runs all of these by
+``--runs 200 --kills 3`` does so with 200 seeds, each with its own queues. ``make campaign`` runs all of these by
 turns.
 """
 
@@ -184,7 +184,7 @@ class Ground(Protocol):
 
 @dataclass
 class Party:
-    """A process that sends or receives, started anew whenever it was killed."""
+    """A process that sends or receives, started again whenever it was killed."""
 
     role: str
     number: int
@@ -387,7 +387,7 @@ class Copies:
         self.taken_at = 0.0
 
     def take(self) -> None:
-        """Take another copy; changes that come meanwhile may be in it."""
+        """Take another copy; changes that come while it is taken may be in it."""
         self.taken_at = time.time()
         _copy(self._stored, self._copy)
 
@@ -407,7 +407,7 @@ def _copy(source: Path, target: Path) -> None:
     while True:
         shutil.rmtree(target, ignore_errors=True)
         manifest = [one.read_bytes() for one in source.glob("*.manifest")]
-        # Redis may replace the files meanwhile.
+        # Redis may replace the files while they are copied.
         with suppress(shutil.Error, FileNotFoundError):
             shutil.copytree(source, target)
             if manifest == [one.read_bytes() for one in target.glob("*.manifest")]:

@@ -1,4 +1,4 @@
-"""A sender or a receiver in a process of its own, which may be killed at any moment; it writes down what it did.
+"""A sender or a receiver in a separate process, which may be killed at any moment; it writes down what it did.
 
 Each line that it writes is a moment, an event (``try``, ``sent``, ``got``, ``done``) and a list of messages, the
 received ones as ``body@sequence number``. An incomplete line counts as not written.
@@ -38,7 +38,7 @@ FLOWS = (
 )
 """The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
 TRANSACTED = {"transactions", "amqp-transactions"}
-"""Flows in which parties of their own move the messages on in transactions."""
+"""Flows in which separate parties move the messages on in transactions."""
 OVER_AMQP = {"amqp", "amqp-transactions"}
 """Flows whose parties use the gateway."""
 TIMED = {"forgetting", "clocks"}
@@ -63,11 +63,11 @@ SUBSCRIBING = {"subscribing", "ruling"}
 SUBJECTS = ("even", "odd")
 """The subjects of messages to a topic: a rule asks for one of them, and then for the other."""
 STANDING = 1.0
-"""How long, in seconds, a rule stands at the most."""
+"""How long, in seconds, a rule is in force at the most."""
 WORK = 0.2
 """For how long, in seconds, a receiver works on its messages at the most: it is likely to be killed while it holds some."""
 LONG_WORK = 8.0
-"""The same for flows that renew locks meanwhile, which last three seconds."""
+"""The same for flows whose receivers renew their locks, which last three seconds."""
 
 
 def tell(event: str, *words: str) -> None:

@@ -12,12 +12,12 @@ from tests.effort import SEED, effort
 
 
 @pytest.mark.faults
-@pytest.mark.extended  # It runs the demo several times, each with servers and Spark of its own.
+@pytest.mark.extended  # It runs the demo several times, each with its own servers and Spark.
 @pytest.mark.timeout(1800)
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lets a process adopt those that lost their parent")
 def test_an_interrupted_demo_leaves_no_process_and_no_file() -> None:
     """It ends with status 130, if its whole process group got the signal and if its main process alone did."""
-    # A process of its own, which adopts the demo's descendants and ends those that remain.
+    # A separate process, which adopts the demo's descendants and ends those that remain.
     check = subprocess.run(
         [
             *(sys.executable, "-m", "tests.faults.demo_interrupts", "--limit", "2000"),

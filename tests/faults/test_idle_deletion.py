@@ -39,7 +39,7 @@ GRACE = timedelta(seconds=DESCRIPTION_AGE + 1)
 SLOW = 2.0
 """How long, in seconds, a deletion is about to begin.
 
-Unless refused, a message that is sent meanwhile is deleted as well.
+Unless refused, a message that is sent in this time is deleted as well.
 """
 SPREAD = 5.0
 """In how many seconds queues begin to be idle."""

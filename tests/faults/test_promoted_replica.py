@@ -66,7 +66,7 @@ def wait_until(done: Callable[[], object]) -> object:
 
 @contextmanager
 def upkeep(connection: str) -> Generator[None, None, None]:
-    """The service, as a program of its own."""
+    """The upkeep service, as a separate process."""
     environment = {**os.environ, CONNECTION_STRING_VARIABLE: connection}
     program = subprocess.Popen([sys.executable, "-m", "kafkabus.upkeep"], env=environment, stderr=subprocess.DEVNULL)
     try:

@@ -31,7 +31,7 @@ PATIENCE_S = 60.0
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[EmbeddedRuntime]:
-    """A namespace of its own, whose upkeep looks as well."""
+    """A separate namespace, whose upkeep looks as well."""
     with EmbeddedRuntime(namespace="again") as started:
         yield started
 
@@ -50,7 +50,7 @@ def recreate(runtime: EmbeddedRuntime, topic: str) -> None:
 
 
 def receive_until(receiver: ServiceBusReceiver, wanted: set[str]) -> tuple[set[str], list[str]]:
-    """Receive and complete until all of these came; return them, and the errors that were raised meanwhile."""
+    """Receive and complete until all of these came; return all that came, and the errors that were raised."""
     seen: set[str] = set()
     errors: list[str] = []
 

@@ -33,7 +33,7 @@ PATIENCE = 180.0
 
 @pytest.fixture(scope="module")
 def namespace() -> Iterator[EmbeddedRuntime]:
-    """A namespace of its own, whose servers may be killed."""
+    """A separate namespace, whose servers may be killed."""
     with EmbeddedRuntime(namespace="transacts") as started:
         yield started
 
@@ -104,7 +104,7 @@ def run(
 def test_a_redis_that_is_emptied_after_a_step(
     namespace: EmbeddedRuntime, queues: tuple[str, str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the locks were lost before anything was prepared, nothing happens; later, the markers tell what was settled."""
+    """If the locks are lost before anything is prepared, nothing happens; later, all of it does, by the markers."""
 
     def empty() -> None:
         with redis.Redis.from_url(namespace.redis_url) as store:
@@ -118,13 +118,13 @@ def test_a_redis_that_is_emptied_after_a_step(
 
 @pytest.mark.parametrize(
     "step",
-    # Each starts a broker anew, to which the transaction is after `_prepare` and `_settle` what it was a step before.
+    # Each starts a broker again, for which `_prepare` and `_settle` leave the transaction as it was a step before.
     [step if step in {"_produce", "_decide"} else pytest.param(step, marks=pytest.mark.extended) for step in STEPS],
 )
 def test_a_broker_that_is_killed_after_a_step(
     namespace: EmbeddedRuntime, queues: tuple[str, str], step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outcome is the one that the client was told."""
+    """An error means that nothing happened, unless it says that the outcome is unknown; no error means that all did."""
     number, error = run(
         namespace, queues, monkeypatch, step, lambda: os.kill(namespace.processes["broker-1"], signal.SIGKILL)
     )

@@ -153,7 +153,7 @@ def receive_all(receiver: ServiceBusReceiver, count: int) -> list[str]:
 def test_what_was_written_in_place_of_lost_records_is_received(
     runtime: EmbeddedRuntime, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Only the leader epoch tells where the log was cut.
+    """Only the leader epoch shows where the log was cut.
 
     It is logged as an error. The receiver goes on: no message is skipped or comes twice, and nothing is raised.
     """

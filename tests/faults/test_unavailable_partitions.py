@@ -144,8 +144,8 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
         bodies: list[str] = []
         with paused(cluster, VICTIM):
             for number in range(2 * PARTITIONS):
-                send(f"meanwhile {number}")
-            send("meanwhile, with a key", safe_key)
+                send(f"during the pause {number}")
+            send("during the pause, with a key", safe_key)
             with pytest.raises(
                 ServiceBusCommunicationError, match=f"partition {partition_of(lost_key, PARTITIONS)} of"
             ) as no:
@@ -154,7 +154,7 @@ def test_what_has_no_key_goes_elsewhere_and_all_is_delivered_in_the_end(cluster:
             assert "nothing was sent" in str(no.value)
             assert administration.get_queue("orders").availability_status is EntityAvailabilityStatus.LIMITED
             # If a receiver fetched messages of the broker just before it stopped, even those came.
-            receive_all(receiver, {body for body in sent if body.startswith("meanwhile")}, bodies)
+            receive_all(receiver, {body for body in sent if body.startswith("during")}, bodies)
             os.kill(cluster.processes[f"broker-{VICTIM}"], signal.SIGKILL)
 
         send("afterwards, with a key", lost_key)

@@ -44,7 +44,7 @@ ALL = State(("abandon",), True, ("dead-letter",), SENT)
 
 
 def fill(client: ServiceBusClient, source: str) -> int:
-    """Send the messages to settle, each with a key of its own; return the sequence number of the one to defer."""
+    """Send the messages to settle, each with its own key; return the sequence number of the one to defer."""
     with client.get_queue_sender(source) as sender:
         sender.send_messages([ServiceBusMessage(body, partition_key=body) for body in BODIES])
     with client.get_queue_receiver(source) as receiver:

@@ -1,7 +1,7 @@
 """Write what this version stores into a folder: ``python -m tests.golden.make tests/golden/format-N``.
 
-Run it once, with the first release of a format; the tests of later versions load what it wrote. It starts a Kafka and a Redis
-of its own.
+Run it once, with the first release of a format; the tests of later versions load what it wrote. It starts its own Kafka and
+Redis.
 """
 
 from __future__ import annotations

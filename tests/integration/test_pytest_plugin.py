@@ -19,7 +19,7 @@ def test_an_order(kafkabus_namespace, text):
     assert text not in repr(kafkabus_namespace)
     connection_string = kafkabus_namespace.connection_string
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as administration:
-        assert list(administration.list_queues()) == [], "each test has a namespace of its own"
+        assert list(administration.list_queues()) == [], "each test has its own namespace"
         administration.create_queue("orders", dead_lettering_on_message_expiration=True)
     with ServiceBusClient.from_connection_string(connection_string) as client:
         with client.get_queue_sender("orders") as sender:

@@ -212,7 +212,7 @@ def test_metrics_count_messages_of_an_entity(server: Serving, namespace: str) ->
                     and 0 < found["kafkabus_oldest_message_age_seconds"]["orders"] < PATIENCE_S
                 )
 
-            wait_until(expected, "the counts are told")
+            wait_until(expected, "the metrics have the counts")
     found = server.metrics()
     assert "news/Subscriptions/audit" in found["kafkabus_locked_sessions"]
     assert "shipments" not in found["kafkabus_active_messages"]

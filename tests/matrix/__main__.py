@@ -24,7 +24,7 @@ CORE = ("-m", "core", "tests/contract/aio", "tests/integration")
 
 
 class Pair(NamedTuple):
-    """The names of a version of Kafka and of one of Redis; None stands for the one that the embedded runtime finds."""
+    """The names of a version of Kafka and of one of Redis; None means the one that the embedded runtime finds."""
 
     kafka: str | None = None
     redis: str | None = None

@@ -61,7 +61,7 @@ def at(hour: int, minute: int = 0) -> datetime:
 
 
 def test_a_partition_is_hot_in_some_periods(spark: SparkSession) -> None:
-    """Each period has a mean of its own, which counts partitions without messages if their number is given."""
+    """Each period has its own mean, which counts partitions without messages if their number is given."""
     messages = [(0, at(1))] * 3 + [(1, at(1, 59))] * 1 + [(0, at(2))] * 2 + [(1, at(2))] * 2 + [(1, None)]
     frame = spark.createDataFrame(messages, "partition_id int, enqueued_time_utc timestamp")
     rows = partition_history(frame).collect()

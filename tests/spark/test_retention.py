@@ -1,4 +1,4 @@
-"""Streams that fall behind are told before messages are deleted that they have not read."""
+"""Streams that fall behind: a warning comes before messages are deleted that they have not read."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_stream_that_runs_is_told_as_well(
         )
         with caplog.at_level(logging.WARNING, "kafkabus_spark"):
             assert query.awaitTermination(240)
-            # Spark tells its listeners in a thread of their own.
+            # Spark calls its listeners in a separate thread.
             deadline = time.monotonic() + PATIENCE
             while f"messages_endangered entity={queue} count=3" not in caplog.text:
                 assert time.monotonic() < deadline, caplog.text

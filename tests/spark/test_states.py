@@ -1,4 +1,4 @@
-"""Spark tells settled messages from others by the checkpoints in Kafka."""
+"""Spark distinguishes settled messages from others by the checkpoints in Kafka."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_properties_keep_their_types(
 def test_what_was_read_is_written_with_its_types(runtime: RunningNamespace, spark: SparkSession) -> None:
     """A transformation that changes one property leaves the others, AMQP's annotations and the kinds of bodies as they were.
 
-    Columns that tell what became of a message are not written.
+    Columns with the state of a message are not written.
     """
     source, target = (new_queue(runtime.connection_string) for _ in range(2))
     properties = {

@@ -154,8 +154,10 @@ class FirstContact:
             if _answers(admin, min(1.0, left)):
                 return None
             admin.poll(0)
-        told = [text for text, error in causes.items() if error.code() == error_codes.RESOLVE]
-        for host in [host for host, known in found.items() if not known and not any(host in text for text in told)]:
+        unresolved = [text for text, error in causes.items() if error.code() == error_codes.RESOLVE]
+        for host in [
+            host for host, known in found.items() if not known and not any(host in text for text in unresolved)
+        ]:
             # Kafka's client reports nothing while it waits for the name server.
             causes[f"Failed to resolve '{host}' in time"] = KafkaError(error_codes.RESOLVE)
         return self._unreachable(causes)
@@ -164,33 +166,33 @@ class FirstContact:
         servers, options = self._settings.bootstrap_servers, self._settings.kafka_options
         protocol = options.get("security.protocol", "PLAINTEXT")
         is_token = options.get("sasl.mechanism") == "OAUTHBEARER"
-        told = "; ".join(list(causes)[:_SHOWN])
+        reasons = "; ".join(list(causes)[:_SHOWN])
         error = KafkaException(next(iter(causes.values()))) if causes else None
         if _of_credentials(causes):
             of_user = "KafkaSaslUsername, KafkaSaslPassword"
             return ServiceBusAuthenticationError(
-                f"Kafka {servers} refuses the credentials: {told}; see to {'the tokens' if is_token else of_user}, "
+                f"Kafka {servers} refuses the credentials: {reasons}; see to {'the tokens' if is_token else of_user}, "
                 "KafkaSaslMechanism and KafkaSecurityProtocol",
                 error=error,
             )
-        if "alert" in told:
+        if "alert" in reasons:
             remedy = (
                 "does it ask for a certificate? Name its file as KafkaSslCertificateLocation, and that of its key as "
                 "KafkaSslKeyLocation"
             )
-        elif "certificate" in told:
+        elif "certificate" in reasons:
             remedy = "name the file of the authority that signed it as KafkaSslCaLocation"
-        elif "SSL" in told or "security.protocol" in told:
+        elif "SSL" in reasons or "security.protocol" in reasons:
             remedy = f"KafkaSecurityProtocol is {protocol}: does the listener at this address speak that?"
         elif {cause.code() for cause in causes.values()} == {error_codes.RESOLVE}:
             remedy = "is the host's name right?"
-        elif not told or "timed out" in told or "Invalid response" in told:
-            told = told or "it does not answer"
+        elif not reasons or "timed out" in reasons or "Invalid response" in reasons:
+            reasons = reasons or "it does not answer"
             remedy = f"is it a Kafka broker, is the address right, and does its listener speak {protocol}?"
         else:
             remedy = "is it running, and is the address right?"
         return ServiceBusCommunicationError(
-            f"Kafka {servers} cannot be reached (tried for {self._seconds_tried:g} s): {told}; "
+            f"Kafka {servers} cannot be reached (tried for {self._seconds_tried:g} s): {reasons}; "
             f"{remedy}{loopback_hint(servers)}",
             error=error,
         )

@@ -50,8 +50,8 @@ def _authentication(facts: Facts) -> Finding:
 def _version(facts: Facts) -> Finding:
     version = require_fact(facts.kafka.fetch_version)
     since = max((first for first in _RELEASES if first <= version), default=None)
-    told = f"Kafka {_RELEASES[since]} or later" if since is not None else "a Kafka older than 3.5"
-    return ok(told) if version >= OLDEST_FETCH else failure(f"{told}, and older than 3.7")
+    release = f"Kafka {_RELEASES[since]} or later" if since is not None else "a Kafka older than 3.5"
+    return ok(release) if version >= OLDEST_FETCH else failure(f"{release}, and older than 3.7")
 
 
 def _brokers(facts: Facts) -> Finding:
@@ -124,17 +124,17 @@ def _limits(facts: Facts) -> Finding:
     copies = sum(partition.replicas for topic in topics.values() for partition in topic.partitions)
     logs = math.ceil(copies / max(1, len(brokers)))
     maps = MAPS_OF_LOG * logs
-    told = f"{logs:,} logs on each broker take {maps:,} memory maps and {logs:,} open files, and more for each full segment"
+    needs = f"{logs:,} logs on each broker take {maps:,} memory maps and {logs:,} open files, and more for each full segment"
     here = facts.kafka.limits
     if isinstance(here, Missing):
         if maps > NEARLY_FULL * USUAL_MAPS:
-            return warning(f"{told}; Linux allows {USUAL_MAPS:,} maps by default")
-        return ok(told)
+            return warning(f"{needs}; Linux allows {USUAL_MAPS:,} maps by default")
+        return ok(needs)
     allowed = f"this machine allows {here.maps:,} maps and {here.files:,} open files"
     used = max(maps / here.maps, logs / here.files)
     if used > NEARLY_FULL:
-        return (failure if used > 1 else warning)(f"{told}; {allowed}")
-    return ok(f"{told}; {allowed}")
+        return (failure if used > 1 else warning)(f"{needs}; {allowed}")
+    return ok(f"{needs}; {allowed}")
 
 
 def _settings(facts: Facts) -> Mapping[str, Mapping[str, str]]:

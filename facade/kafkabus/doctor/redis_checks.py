@@ -59,9 +59,9 @@ _BADNESS = (State.OK, State.NOT_CHECKED, State.WARNING, State.FAILURE)
 
 def _version(info: Info, _: Facts) -> Finding:
     version = str(info.get("redis_version", "0.0"))
-    told = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
+    server = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {version}"
     numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
-    return ok(told) if numbers >= OLDEST else failure(f"{told}, and older than 6.2")
+    return ok(server) if numbers >= OLDEST else failure(f"{server}, and older than 6.2")
 
 
 def _mode(facts: Facts) -> Finding:
@@ -128,10 +128,10 @@ def _memory(info: Info, _: Facts) -> Finding:
     used, limit = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
     if not limit:
         return ok(f"{_mebibytes(used)} used, without a limit")
-    told = f"{_mebibytes(used)} of {_mebibytes(limit)} used"
+    usage = f"{_mebibytes(used)} of {_mebibytes(limit)} used"
     if used >= limit * FULL:
-        return failure(f"{told}: clients receive nothing new")
-    return warning(told) if used >= limit * NEARLY_FULL else ok(told)
+        return failure(f"{usage}: clients receive nothing new")
+    return warning(usage) if used >= limit * NEARLY_FULL else ok(usage)
 
 
 def _mebibytes(count: int) -> str:

@@ -94,6 +94,6 @@ def scratch_folder(prefix: str = "kafkabus-") -> Path:
     Returns:
         The folder, which the caller removes.
     """
-    memory = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    memory = Path("/dev/shm")  # noqa: S108 - a folder with a new name is made in it
     parent = memory if memory.is_dir() and os.access(memory, os.W_OK) else None
     return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))

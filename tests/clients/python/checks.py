@@ -503,7 +503,7 @@ async def topic_rules(context: Context) -> None:
 
 @_check
 async def topic_dead_letter(context: Context) -> None:
-    """A subscription has a dead-letter queue of its own."""
+    """A subscription has its own dead-letter queue."""
     await _publish(context, context.message("one"))
     async with context.client.get_subscription_receiver(context.entity, "all") as receiver:
         await receiver.dead_letter_message(await context.receive_one(receiver), reason="a reason")

@@ -1,4 +1,4 @@
-"""The Python SDK, blocking or asyncio, for the checks; and their run, each with a time limit of its own."""
+"""The Python SDK, blocking or asyncio, for the checks; and their run, each with its own time limit."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Messages with every type that the Python SDK can write, and messages as the SDK shows them, in canonical form.
 
-A value is a pair of its AMQP type and its content. If the SDK does not tell types apart, the first has each of them, as in
+A value is a pair of its AMQP type and its content. If the SDK does not distinguish types, the first has each of them, as in
 ``int|long``.
 """
 

@@ -1,4 +1,4 @@
-"""Forwarding: upkeep moves messages on, with their keys, up to the first that it cannot move."""
+"""Forwarding: upkeep moves messages on, with their keys, and dead-letters those that it cannot move."""
 
 from __future__ import annotations
 

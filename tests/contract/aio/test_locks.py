@@ -112,7 +112,7 @@ async def test_a_renewer_gives_up_when_it_was_told_to(
 async def test_a_renewer_tells_of_a_lock_that_was_lost(
     client: ServiceBusClient, make_queue: MakeQueue, later: Advance
 ) -> None:
-    """It does not report a lock whose message has been settled in the meantime."""
+    """It calls the callback with the message and the error, but not for a message that was settled before."""
     queue = await make_queue(lock_duration=timedelta(seconds=3))
     told: list[tuple[ServiceBusReceivedMessage, Exception | None]] = []
     bell = Bell()
@@ -169,7 +169,7 @@ async def test_a_renewer_takes_only_locked_messages_and_only_while_it_is_open(
 async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_at_close(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """Other receivers see them only afterwards, and no delivery is counted."""
+    """Other receivers get the rest of them only after the receiver is closed, with a delivery count of 0."""
     async with client.get_queue_sender(queue) as sender:
         await sender.send_messages([ServiceBusMessage(str(number), partition_key="k") for number in range(6)])
     async with client.get_queue_receiver(queue, prefetch_count=5) as receiver:
@@ -186,7 +186,7 @@ async def test_prefetched_messages_are_handed_out_without_asking_and_given_back_
 async def test_a_prefetched_message_is_never_handed_out_expired(
     client: ServiceBusClient, make_queue: MakeQueue
 ) -> None:
-    """It is locked again, or comes back as any message whose lock expired, and can be completed."""
+    """It is locked again, or comes back as any message does whose lock expired, and can be completed."""
     queue = await make_queue(lock_duration=timedelta(seconds=2))
     async with (
         client.get_queue_sender(queue) as sender,
@@ -322,7 +322,7 @@ async def test_expired_messages_are_dead_lettered_without_anybody_having_touched
 
 
 async def test_a_message_expires_between_others_that_do_not(client: ServiceBusClient, make_queue: MakeQueue) -> None:
-    """Its time to live is shorter, and it waits or is deferred. The others are delivered, uncounted."""
+    """It waits or is deferred. The others, without a time to live, are delivered with a delivery count of 0."""
     queue = await make_queue(dead_lettering_on_message_expiration=True)
     async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
         await sender.send_messages(ServiceBusMessage("deferred", time_to_live=2, partition_key="k"))

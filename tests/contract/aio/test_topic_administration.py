@@ -301,7 +301,10 @@ async def test_names_that_are_no_texts_are_refused(administration: ServiceBusAdm
 async def test_a_name_can_be_taken_once(
     administration: ServiceBusAdministrationClient, make_topic: MakeTopic, make_queue: MakeQueue
 ) -> None:
-    """Queues and topics share names, in upper and lower case. Subscriptions' names are unique within their topic."""
+    """Queues and topics share one set of names, in which case does not count.
+
+    A subscription's name is unique in its topic, and a rule's name in its subscription.
+    """
     topic, other, queue = await make_topic("one"), await make_topic(), await make_queue()
     for taken in (topic, topic.upper(), queue):
         with pytest.raises(MessagingEntityAlreadyExistsError, match=taken):

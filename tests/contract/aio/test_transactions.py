@@ -139,7 +139,7 @@ async def test_what_was_taken_back_is_there_once(client: ServiceBusClient, kind:
 
 
 async def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: str) -> None:
-    """It is settled once, in the transaction or without. Its lock can be renewed until the transaction ends."""
+    """It is settled once, in the transaction or without. Its lock can be renewed while the transaction is open."""
     await send(client, kind, *keyed("order"))
     async with client.get_queue_receiver(kind) as receiver:
         (order,) = await take(receiver, 1)
@@ -158,7 +158,7 @@ async def test_a_message_is_in_one_transaction(client: ServiceBusClient, kind: s
 async def test_a_transaction_is_used_in_its_block(
     client: ServiceBusClient, other_client: ServiceBusClient, queue: str
 ) -> None:
-    """It is used once, with handles of the client that began it."""
+    """It is open for one block. It refuses senders of another client, and messages that are not locked."""
     async with client.get_queue_sender(queue) as sender, other_client.get_queue_sender(queue) as other:
         transaction = client.transaction()
         with pytest.raises(ValueError, match="not open"):

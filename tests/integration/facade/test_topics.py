@@ -292,7 +292,7 @@ def test_a_change_of_a_topic_that_was_cut_off_is_done_by_upkeep(
 def test_rules_survive_the_loss_of_redis(
     administration: ServiceBusAdministrationClient, client: ServiceBusClient, context: ClientContext
 ) -> None:
-    """Each message follows the rules that stood when it was sent."""
+    """Each message follows the rules that were in force when it was sent."""
     administration.create_subscription(TOPIC, "one")
     send(client, 0, 1)
     administration.create_rule(TOPIC, "one", "even", filter=SqlRuleFilter("n % 2 = 0"))

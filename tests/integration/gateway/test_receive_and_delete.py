@@ -1,4 +1,4 @@
-"""Receive and delete: what is deleted for a client is sent to it, or to the next one, even if the first is lost."""
+"""Receive and delete: a deleted message is sent to its client, or to the next one if that client detaches or is lost."""
 
 from __future__ import annotations
 
@@ -500,7 +500,7 @@ async def test_messages_that_may_be_deleted_are_in_the_answer(
         if unknown:
             await complete(receiver, messages)
             raise ServiceBusConnectionError("no answer")
-        # Another client has settled the message by then.
+        # Another client abandons the first message before: its lock is lost.
         body = {"lock-tokens": Array([messages[0].lock_token]), "disposition-status": "abandoned"}
         assert (await operation(other, "update-disposition", body))[0] == 200
         await complete(receiver, messages)

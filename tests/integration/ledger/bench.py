@@ -286,7 +286,7 @@ class Bench:
         return following
 
     def extend(self, lease: str) -> bool:
-        """Lock a session again; return False if the lock has expired."""
+        """Renew a session's lock; return False if it has expired."""
         extend = Extend(self.ledger, lease, LOCK_MS)
         self.ledger_client.execute(extend)
         return extend.expiry is not None

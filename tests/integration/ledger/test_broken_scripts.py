@@ -11,7 +11,7 @@ from kafkabus._ledger.scripts import Script
 from tests.integration.ledger.test_model import COUNTS, Both, BothDetecting, BothWithSessions, run, text_of
 
 BROKEN = {
-    "upkeep is told too late": ("if at < ledger.look_at then", "if at < ledger.look_at - 3600000 then"),
+    "upkeep is notified too late": ("if at < ledger.look_at then", "if at < ledger.look_at - 3600000 then"),
     "a change has no name": ("ledger.wrote = true", "ledger.wrote = false"),
     "no token is looked at": (
         "operations.complete = function(op)",
@@ -69,7 +69,7 @@ BROKEN_SESSIONS = {
     ),
     "a session in doubt is another's": ("or in_doubt(session.lease)", "or false"),
     "what is not placed is passed over": ("if unfiled() then", "if false then"),
-    "an older state stands": ("if state.version ~= op.version then", "if false then"),
+    "an older state counts": ("if state.version ~= op.version then", "if false then"),
     "an expired lock of a session settles": ("if not text or not locked_by(op.lease) then", "if not text then"),
     "a chunk is forgotten when the next one begins": (
         "if at <= #words then\n      session.high = session.high + 1\n    end\n  end\n  while",
@@ -116,11 +116,11 @@ BROKEN_TRANSACTIONS = {
 BROKEN_RULES = {
     "what was read and not wanted says nothing of epochs": ("cursor <= (op.epoch_to or 0) or", "false or"),
     "what earlier rules chose is granted": ("return (op.rules or 0) < ledger.rules", "return false"),
-    "who was granted again what it may know wrongly is not told": (
+    "stale rules are not reported with messages that are granted again": (
         "if has_stale_rules(op) and (again > 0 or op.from) then",
         "if has_stale_rules(op) and op.from then",
     ),
-    "rules count from the end told last": ("if op.version > ledger.rules or not from then", "if true then"),
+    "rules count from the end reported last": ("if op.version > ledger.rules or not from then", "if true then"),
     "rules count for what was chosen already": (
         "from = num(math.max(op['end'], ledger.cursor))",
         "from = num(op['end'])",
@@ -167,18 +167,18 @@ NOTICED_WITH = {
     (Both, "what is committed stays prepared"): 4,
     (Both, "what was read and not wanted says nothing of epochs"): 4,
     (Both, "what earlier rules chose is granted"): 4,
-    (Both, "rules count from the end told last"): 1,
+    (Both, "rules count from the end reported last"): 1,
     (Both, "rules count for what was chosen already"): 5,
     (Both, "no token is looked at"): 9,
     (Both, "a transfer that was given up goes on"): 2,
     (Both, "what is not due is activated"): 3,
     (Both, "what is rolled back is settled"): 4,
-    (Both, "who was granted again what it may know wrongly is not told"): 12,
+    (Both, "stale rules are not reported with messages that are granted again"): 12,
     (Both, "a transfer ends when it begins"): 3,
     (BothWithSessions, "what an expired lock held does not come back"): 3,
     (BothWithSessions, "what is not placed is passed over"): 9,
     (BothWithSessions, "an expired lock of a session settles"): 9,
-    (BothWithSessions, "rules count from the end told last"): 3,
+    (BothWithSessions, "rules count from the end reported last"): 3,
     (BothWithSessions, "rules count for what was chosen already"): 4,
     (BothWithSessions, "a locked session is locked again"): 6,
     (BothWithSessions, "a chunk is forgotten when the next one begins"): 2,
@@ -186,9 +186,9 @@ NOTICED_WITH = {
     (BothWithSessions, "what was read and not wanted says nothing of epochs"): 1,
     (BothWithSessions, "what earlier rules chose is granted"): 4,
     (BothWithSessions, "a session in doubt is another's"): 4,
-    (BothWithSessions, "an older state stands"): 5,
+    (BothWithSessions, "an older state counts"): 5,
     (BothWithSessions, "a session's messages come out of order"): 17,
-    (BothWithSessions, "who was granted again what it may know wrongly is not told"): 19,
+    (BothWithSessions, "stale rules are not reported with messages that are granted again"): 19,
     (BothDetecting, "records that were not scanned are granted"): 4,
     (BothDetecting, "a log that was cut is not noticed"): 2,
     (BothDetecting, "an id counts for ever"): 4,

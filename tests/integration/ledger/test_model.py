@@ -483,7 +483,7 @@ class Both(RuleBasedStateMachine):
 
     @rule(knows=st.booleans())
     def look(self, knows: bool) -> None:
-        """Look as upkeep does, with the last change written down or not. Each change has another name."""
+        """Look as upkeep does, with the last change written down or not. The same last change means the same content."""
         looks = self.both(lambda side: self.sides[side][0].look(self.sides[side][0].look().changed if knows else None))
         real, memory = ((look.due_in is None, (look.due_in or 0) < 0, look.state.cursor) for look in looks)
         assert real == memory
@@ -498,7 +498,7 @@ class Both(RuleBasedStateMachine):
 
     @invariant()
     def agree(self) -> None:
-        """Both sides are at the same place and hold as much, after as many requests."""
+        """Both sides have the same state and the same figures, and the real one has all marks."""
         COUNTS["steps"] = COUNTS.get("steps", 0) + 1
         real, memory = self.both(lambda side: self.sides[side][0].state)
         assert all(getattr(real, name) for name in self.marked)
@@ -549,7 +549,7 @@ class BothDetecting(Both):
 
     @rule(data=st.data(), who=WHO, more=st.integers(1, 3))
     def make_anew(self, data: st.DataObject, who: int, more: int) -> None:
-        """Lose a ledger, make it again from a duplicate on, and have it see more of that id."""
+        """Lose a ledger, restore it with a window that begins at a duplicate, and have it scan more records of that id."""
         dedup_upto, known = self.sides[0][0].state.dedup_upto or 0, self.sides[0][0].snapshot_to_keep().duplicates
         known = [(first, last) for first, last in known if first in self.log]
         if not known or any(offset not in self.log for offset in range(known[0][0], dedup_upto)):
@@ -704,7 +704,7 @@ class BothWithSessions(Both):
     @precondition(lambda self: self.locks)
     @rule(data=st.data(), who=WHO)
     def extend(self, data: st.DataObject, who: int) -> None:
-        """Lock a session again."""
+        """Renew the lock of a session, with one of the last leases."""
         locks = data.draw(st.sampled_from(self.locks[-3:]))
         self.same(lambda side: self.sides[side][who].extend(locks[side]))
 
@@ -834,7 +834,7 @@ class BothWithSessions(Both):
 
 @pytest.mark.parametrize("in_memory", [False, True])
 def test_a_lost_state_is_told_from_the_one_in_its_place(store: redis.Redis, in_memory: bool) -> None:
-    """Versions begin again where a ledger was restored, so that both may have the same one; the record replaces none."""
+    """A stored state that the ledger does not have is lost, even if the empty state in its place has the same version."""
     side = cast("redis.Redis", MemoryRedis(Store(lambda: BEGINNING))) if in_memory else store
     bench = Bench(side, uuid.uuid4().hex, sessions=True)
     bench.claim(0)
@@ -896,7 +896,7 @@ class Scripts:
         self._known: dict[frozenset[str], Script] = {}
 
     def of(self, names: frozenset[str]) -> Script:
-        """Return the real script, but for the length of chunks; or the script that replaces all."""
+        """Return the real script, but for the length of chunks; or the one script that runs instead, if any."""
         if self._instead is not None:
             return self._instead
         if names not in self._known:

@@ -26,7 +26,7 @@ def test_a_claim_grants_what_was_read_and_moves_the_cursor(bench: Bench) -> None
 
 
 def test_nothing_is_jumped_over(bench: Bench) -> None:
-    """A client that read only from beyond the cursor is sent back, and is granted nothing."""
+    """A client that read only from beyond the cursor is granted nothing, and the reply says that it is ahead."""
     held = bench.claim(5, start=3, upto=10)
     assert (held.granted.ahead, held.offsets, bench.cursor) == (True, [], 0)
 
@@ -558,7 +558,7 @@ def test_a_hundred_contenders_win_each_message_once(bench: Bench) -> None:
 
 
 class Upkeep:
-    """Receives the notifications of ledgers for upkeep."""
+    """A subscriber of the channel on which ledgers notify upkeep."""
 
     CHANNEL = "kafkabus:ledgers/$upkeep"
 
@@ -593,7 +593,7 @@ def upkeep(bench: Bench) -> Iterator[Upkeep]:
 
 
 def test_upkeep_is_told_of_a_change_once_until_it_looks(bench: Bench, upkeep: Upkeep) -> None:
-    """The notification gives it 5 s, and another comes only after it looked and had nothing to write down."""
+    """It has 5 s to look. The next notification comes with the first change after a look that found all written down."""
     bench.claim(1, upto=9)
     held = bench.claim(1, upto=9)
     assert upkeep.told() == [5_000]

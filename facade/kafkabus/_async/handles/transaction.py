@@ -189,7 +189,7 @@ class ServiceBusTransaction:
 
         Raises:
             ValueError: The transaction ended while the messages were checked.
-            MessageAlreadySettled: The transaction settles one of the messages already, which another object stood for.
+            MessageAlreadySettled: The transaction already settles one of the messages, perhaps given as another object.
         """
         with self._guard:
             self._check_open()

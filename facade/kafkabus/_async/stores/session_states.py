@@ -55,8 +55,8 @@ class SessionStates:
             later, lost = stored.state, lost or stored.lost
         if lost:
             raise SessionLockLostError(
-                f"the state of session {state.session!r} of {entity.path} was not changed: Redis lost the session's lock; "
-                "open another receiver to go on"
+                f"the state of session {state.session!r} of {entity.path} was not changed: Redis lost the new state, and "
+                "perhaps the session's lock with it; open another receiver to go on"
             )
 
     async def read(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, list[StoredState]]:
