@@ -247,7 +247,7 @@ class Flow(Composite):
 
 @_composite
 class Transfer(Composite):
-    """Transfers a message, or a piece of one."""
+    """Transfers a message, or a piece of one; ``encode_transfer`` writes its fields, too."""
 
     CODE, NAME = 0x14, "amqp:transfer:list"
     handle: int = _field(UINT, default=0, needed=True)
@@ -265,7 +265,10 @@ class Transfer(Composite):
 
 @_composite
 class Disposition(Composite):
-    """Carries the state of deliveries; its role is that of the peer that sends it."""
+    """Carries the state of deliveries; its role is that of the peer that sends it.
+
+    ``encode_disposition`` writes its fields, too.
+    """
 
     CODE, NAME = 0x15, "amqp:disposition:list"
     role: bool = _field(BOOL, default=False, needed=True)
