@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from kafkabus.gateway.amqp.connection import Connection
 from kafkabus.gateway.amqp.events import Closed, Delivered, Disposed, Event, LinkAttached, LinkFlowed
 from kafkabus.gateway.amqp.frames import AMQP_HEADER, SASL_FRAME, SASL_HEADER, FrameReader, frame_of
+from kafkabus.gateway.amqp.output import Output
 from kafkabus.gateway.amqp.performatives import (
     Accepted,
     Attach,
@@ -35,6 +36,7 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
     encode_disposition,
     encode_transfer,
+    fitted,
 )
 from kafkabus.gateway.server.logins import MECHANISMS
 from kafkabus_mapping.amqp.types import UInt, encode
@@ -290,3 +292,20 @@ def test_the_fast_encoder_of_dispositions_writes_what_their_class_does(
     """All fields, also those that are always the same."""
     fast = encode_disposition(role, first, last, _encoded(state))
     assert fast == Disposition(role, first, last, settled=True, state=state, batchable=False).encoded()
+
+
+def test_a_transfer_with_the_largest_numbers_fits_into_a_frame() -> None:
+    """With the longest tag, a long state, and as many bytes of the message as there is room for."""
+    output, most, tag, state = Output(), 0xFFFF_FFFF, bytes(255), Rejected(ErrorCondition("a" * 100)).encoded()
+    output.frame_bytes = 1_000
+    payload = bytes(output.payload_room(len(tag) + len(state)))
+    transfer = encode_transfer(most, most, tag, False, state, more=True)
+    assert len(frame_of(0xFFFF, transfer, payload)) <= output.frame_bytes
+
+
+def test_a_disposition_with_the_largest_numbers_fits_into_a_frame() -> None:
+    """With a state that was cut to the room that there is."""
+    output, most = Output(), 0xFFFF_FFFF
+    state = fitted(Rejected(ErrorCondition("condition", "a" * 1_000)), output.payload_room(0))
+    assert len(state) == output.payload_room(0)
+    assert len(frame_of(0xFFFF, encode_disposition(True, most, most, state))) <= output.frame_bytes

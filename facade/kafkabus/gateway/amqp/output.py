@@ -7,8 +7,10 @@ from typing import Any, Final
 from kafkabus.gateway.amqp.frames import HEAD_BYTES, SASL_FRAME, SMALLEST_MAX_FRAME, frame_of
 from kafkabus.gateway.amqp.performatives import Composite, fitted
 
+# A transfer's frame takes 39: its head 8, the list 12, handle and number 5 each, the tag's length 2, seven fields 1 each.
+# A disposition's takes 33: its head 8, the list 12, first and last number 5 each, three fields 1 each.
 _FRAME_OVERHEAD: Final = 64
-"""The most bytes of a transfer's frame beside its tag, its state and its payload."""
+"""How many bytes are set aside for the frame of a transfer or a disposition, beside tag, state and payload."""
 
 
 class Output:
