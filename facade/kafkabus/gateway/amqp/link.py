@@ -90,7 +90,11 @@ class LinkSession(Protocol):
 
 
 class LinkState(StateEnum):
-    """How far a link is."""
+    """How far a link is; ``Link.TRANSITIONS``, at the end of that class, is the table.
+
+    A link is detached as soon as we have detached it: its session remembers in ``Session._unanswered`` that the peer has not
+    answered yet.
+    """
 
     ATTACH_RECEIVED = "attach received"
     ATTACHED = "attached"
