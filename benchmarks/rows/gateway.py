@@ -21,8 +21,8 @@ from benchmarks.rows.send import send_batches
 from benchmarks.steady import SETTLING_IN, receive_new
 from benchmarks.workbench import BODY, Workbench
 from kafkabus.gateway.amqp.performatives import Accepted, Disposition, Source, Target
-from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.messages import BATCH_FORMAT
+from kafkabus.gateway.server.service_bus_conditions import TIMEOUT
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import UInt

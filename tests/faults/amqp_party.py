@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 
 from kafkabus.gateway.amqp.performatives import Accepted, Declare, Declared, Discharge, Disposition, TransactionalState
-from kafkabus.gateway.server.conditions import TIMEOUT
 from kafkabus.gateway.server.messages import BATCH_FORMAT
+from kafkabus.gateway.server.service_bus_conditions import TIMEOUT
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus_mapping.amqp.sections import Sections, encode_sections
 from kafkabus_mapping.amqp.types import Symbol, UInt

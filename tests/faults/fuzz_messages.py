@@ -30,9 +30,9 @@ from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.exceptions import MessageSizeExceededError
 from kafkabus.gateway.amqp.conditions import MESSAGE_SIZE_EXCEEDED
 from kafkabus.gateway.amqp.performatives import Accepted, Modified, Rejected
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
 from kafkabus_mapping.amqp.sections import MESSAGE_ANNOTATIONS, Sections, decode_sections, encode_sections

@@ -13,7 +13,7 @@ from kafkabus._async.receiving import deletion
 from kafkabus._ledger.operations import Seize
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Modified
-from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter

@@ -28,8 +28,8 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import receivers
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.receivers import ReceiverNode
 from kafkabus.gateway.server.sources import SESSION_FILTER

@@ -33,12 +33,12 @@ from kafkabus.gateway.amqp.performatives import (
     Transfer,
 )
 from kafkabus.gateway.server import client_socket, management
-from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import scheduling as schedules
-from kafkabus.gateway.server.conditions import TIMEOUT
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.receivers import LOCKED_UNTIL, ReceiverNode
+from kafkabus.gateway.server.service_bus_conditions import TIMEOUT
 from kafkabus.gateway.server.settings import GatewaySettings
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient

@@ -14,12 +14,12 @@ from kafkabus._core.exceptions import ServiceBusConnectionError
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.performatives import Accepted, Flow, Modified, Source, Target
-from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import deferred_messages, receivers
-from kafkabus.gateway.server.conditions import TIMEOUT
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.peer import Peer
 from kafkabus.gateway.server.requests import ReplyNode
+from kafkabus.gateway.server.service_bus_conditions import TIMEOUT
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.gateway.server.undelivered import Deleted, OnTheWay, place_of
 from kafkabus.management import ServiceBusAdministrationClient

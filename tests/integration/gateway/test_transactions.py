@@ -27,8 +27,8 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     Transfer,
 )
-from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import receivers, transactions
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.messages import BATCH_FORMAT
 from kafkabus.gateway.server.senders import SEND_VIA

@@ -19,8 +19,8 @@ from kafkabus._core.raw_message import OF_THE_BROKER, PARTITION_KEY, SCHEDULED, 
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import ShownLock, decode_transfer, encode_message
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
 from kafkabus_mapping.amqp.types import DecimalBits, Milliseconds, Symbol, UByte, UInt, ULong, encode
 from kafkabus_mapping.amqp_values import amqp_value, annotation_key, field_value

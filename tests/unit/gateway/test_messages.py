@@ -14,8 +14,8 @@ from kafkabus._core.message import Outgoing, ServiceBusReceivedMessage, as_messa
 from kafkabus._core.record import StoredRecord
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import decode_transfer, encode_message
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.amqp.sections import (
     DATA,

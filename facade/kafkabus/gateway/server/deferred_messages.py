@@ -16,7 +16,7 @@ from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusReceiver
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.messages import ShownLock, encode_message
 from kafkabus.gateway.server.requests import Request
 from kafkabus.gateway.server.undelivered import Deleted, delete, place_of

@@ -27,7 +27,7 @@ from kafkabus._core.exceptions import (
 )
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus_mapping.amqp.types import Symbol
 
 LOGGER = logging.getLogger("kafkabus.gateway")

@@ -9,7 +9,7 @@ from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of, replace_record
 from kafkabus._core.record import Record, place_of
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server.conditions import MESSAGE_LOCK_LOST
+from kafkabus.gateway.server.service_bus_conditions import MESSAGE_LOCK_LOST
 from kafkabus_mapping.numbers import LockToken, sequence_number
 
 if TYPE_CHECKING:

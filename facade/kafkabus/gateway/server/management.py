@@ -20,8 +20,8 @@ from kafkabus.aio import ServiceBusReceiver, ServiceBusSession
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
 from kafkabus.gateway.amqp.link import Link
-from kafkabus.gateway.server import conditions as service_bus
 from kafkabus.gateway.server import rights
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.deferred_messages import delete_deferred, receive_deferred
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.held import message_of

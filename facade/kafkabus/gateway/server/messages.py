@@ -27,7 +27,7 @@ from kafkabus._core.raw_message import (
     text_of,
 )
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus_mapping.amqp.decimals import decimal_of
 from kafkabus_mapping.amqp.sections import (
     APPLICATION_PROPERTIES,

@@ -31,7 +31,6 @@ from kafkabus.gateway.server.client_load import ClientLoad
 from kafkabus.gateway.server.client_socket import ClientSocket
 from kafkabus.gateway.server.client_tasks import ClientTasks
 from kafkabus.gateway.server.commons import Commons
-from kafkabus.gateway.server.conditions import MESSAGE_LOCK_LOST
 from kafkabus.gateway.server.connection_claims import Claims
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.index import Index
@@ -39,6 +38,7 @@ from kafkabus.gateway.server.keepalive import Keepalive
 from kafkabus.gateway.server.logins import PLAIN, log_in, offered
 from kafkabus.gateway.server.namespace import ServedNamespace
 from kafkabus.gateway.server.outbox import Outbox
+from kafkabus.gateway.server.service_bus_conditions import MESSAGE_LOCK_LOST
 from kafkabus.gateway.server.transactions import Transactions
 
 LOGGER = logging.getLogger("kafkabus.gateway")

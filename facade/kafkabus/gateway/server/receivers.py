@@ -44,17 +44,17 @@ from kafkabus.gateway.amqp.performatives import (
     error_of,
     fields_of,
 )
-from kafkabus.gateway.server.conditions import (
+from kafkabus.gateway.server.errors import to_amqp_error
+from kafkabus.gateway.server.held import discard_body
+from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
+from kafkabus.gateway.server.peer import BaseNode
+from kafkabus.gateway.server.service_bus_conditions import (
     ENTITY_DISABLED,
     MESSAGE_LOCK_LOST,
     SERVER_BUSY,
     SESSION_LOCK_LOST,
     TIMEOUT,
 )
-from kafkabus.gateway.server.errors import to_amqp_error
-from kafkabus.gateway.server.held import discard_body
-from kafkabus.gateway.server.messages import ShownLock, encode_message, to_ticks
-from kafkabus.gateway.server.peer import BaseNode
 from kafkabus.gateway.server.settlements import RequestedSettlement, Verb, echo_of, settlement_of
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, in_transaction

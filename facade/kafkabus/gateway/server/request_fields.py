@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus_mapping.amqp.types import Milliseconds
 from kafkabus_mapping.codec import to_milliseconds
 

@@ -16,9 +16,9 @@ from kafkabus.gateway.amqp.deliveries import IncomingDelivery
 from kafkabus.gateway.amqp.link import Link
 from kafkabus.gateway.amqp.performatives import Accepted, Rejected, Target, error_of
 from kafkabus.gateway.server.addresses import CLAIMS, path_of
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.messages import LARGE, MOST_VALUES
 from kafkabus.gateway.server.peer import BaseNode
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus.gateway.server.undelivered import Deleted
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from kafkabus._core.amqp_encoding import plain_value
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR
 from kafkabus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,

@@ -11,7 +11,7 @@ from kafkabus._runtime.turns import Pace
 from kafkabus.aio import ServiceBusSender
 from kafkabus.gateway.amqp import conditions as c
 from kafkabus.gateway.amqp.conditions import AmqpError
-from kafkabus.gateway.server import conditions as service_bus
+from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.errors import to_amqp_error
 from kafkabus.gateway.server.messages import decode_transfer
 from kafkabus.gateway.server.request_fields import read_array

@@ -24,8 +24,8 @@ from kafkabus.gateway.amqp.performatives import (
     TransactionalState,
     fields_of,
 )
-from kafkabus.gateway.server.conditions import ARGUMENT_ERROR, DEAD_LETTER
 from kafkabus.gateway.server.held import read_contents
+from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR, DEAD_LETTER
 from kafkabus.gateway.server.transactions import Enlistment
 
 

@@ -37,7 +37,7 @@ from kafkabus.gateway.amqp.conditions import (
     AmqpError,
 )
 from kafkabus.gateway.amqp.performatives import Composite, TransactionalState
-from kafkabus.gateway.server.conditions import SERVER_BUSY
+from kafkabus.gateway.server.service_bus_conditions import SERVER_BUSY
 
 LOGGER = logging.getLogger("kafkabus.gateway")
 
