@@ -142,7 +142,7 @@ def test_a_ledger_named_again_meanwhile_is_asked_once(bench: Bench) -> None:
 def test_what_nobody_waits_for_any_more_is_not_asked_for(bench: Bench) -> None:
     """If it were granted in one request with its caller's next claim, it would come behind that, and go back after it."""
     given_up, next_one = claim_of(bench.ledger, "aa" * 8), claim_of(bench.ledger, "bb" * 8)
-    given_up.abandoned = True
+    given_up.is_given_up = True
     bench.ledger_client.enqueue(given_up)
     bench.ledger_client.execute(next_one)
     assert (next_one.granted.fresh, given_up.done) == ([(0, 2)], False)

@@ -750,14 +750,14 @@ class LedgerClient:
                 done["now"] = now
             for operation in group:
                 operation.resolve(done)
-                if operation.abandoned:
+                if operation.is_given_up:
                     self._give_back(operation)
         return True
 
     def _give_up(self, operations: Sequence[Operation]) -> None:
-        """Abandon operations that no caller waits for any more: sent ones are done all the same, and grants are given back."""
+        """Give up operations that no caller waits for any more: sent ones are done all the same, and grants are given back."""
         for operation in operations:
-            operation.abandoned = True
+            operation.is_given_up = True
             if operation.done and operation.error is None:
                 # It was done in this very moment.
                 self._give_back(operation)

@@ -84,7 +84,7 @@ class Ledger:
             operations: list[Operation] = []
             while self.pending:
                 operation = self.pending.popleft()
-                if not (operation.abandoned and operation.grants):
+                if not (operation.is_given_up and operation.grants):
                     operations.append(operation)
             if not operations:
                 return None
@@ -187,16 +187,16 @@ class Operation:
     """An operation that a ledger carries out; ``reply`` or ``error`` is set once it is ``done``.
 
     Attributes:
-        abandoned: Whether its caller stopped waiting before it was done.
+        is_given_up: Whether its caller stopped waiting before it was done.
     """
 
     grants: ClassVar[bool] = False
     """Whether it may grant messages, which its caller then holds."""
-    __slots__ = ("abandoned", "done", "error", "ledger", "reply")
+    __slots__ = ("done", "error", "is_given_up", "ledger", "reply")
 
     def __init__(self, ledger: Ledger) -> None:
         self.ledger = ledger
-        self.abandoned = False
+        self.is_given_up = False
         self.done = False
         self.reply: Any = None
         self.error: BaseException | None = None
@@ -222,7 +222,7 @@ class Operation:
     def fail(self, error: BaseException) -> None:
         """Take an error in place of a reply: it is unknown whether the ledger did the operation."""
         self.error = error
-        self.abandoned = True
+        self.is_given_up = True
         self.done = True
 
 
