@@ -77,7 +77,7 @@ def bodies(client: ServiceBusClient, queue: str, sub_queue: str | None = None) -
         while more := receiver.receive_messages(10, max_wait_time=0.5):
             found += more
         # Not abandoned: that would count a delivery each time.
-        engine_of(receiver).put_back(found)
+        engine_of(receiver).release(found)
     return tuple(sorted(str(message) for message in found))
 
 
@@ -85,7 +85,7 @@ def state(client: ServiceBusClient, source: str, destination: str, number: int) 
     """Return the bodies that can be received now."""
     with client.get_queue_receiver(source) as receiver:
         try:
-            engine_of(receiver).put_back(receiver.receive_deferred_messages(number))
+            engine_of(receiver).release(receiver.receive_deferred_messages(number))
             deferred = True
         except MessageNotFoundError:
             deferred = False

@@ -233,17 +233,17 @@ async def test_messages_go_back_of_a_link_that_ends_meanwhile(
 ) -> None:
     """Those that it keeps as well as those that are too many, and no delivery is counted."""
     goes_back, may_go = asyncio.Event(), asyncio.Event()
-    put_back = ReceiverEngine.put_back
+    release = ReceiverEngine.release
 
     async def wait(engine: ReceiverEngine, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         if messages:
             goes_back.set()
             await may_go.wait()
-        await put_back(engine, messages)
+        await release(engine, messages)
 
     async with gateway_with(namespace) as (_, port), AmqpClient(port) as client, AmqpClient(port) as other:
         link, holder = await link_and_holder_of_large_messages(client, other, large=20, small=60)
-        monkeypatch.setattr(ReceiverEngine, "put_back", wait)
+        monkeypatch.setattr(ReceiverEngine, "release", wait)
         link.grant(60)
         await goes_back.wait()
         await link.detach()

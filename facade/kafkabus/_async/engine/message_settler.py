@@ -36,7 +36,7 @@ S = TypeVar("S", bound=Settlement)
 
 
 class MessageSettler:
-    """Settles messages, renews their locks and gives them back; the ledger decides whether a lock is held.
+    """Settles messages, renews their locks and releases them; the ledger decides whether a lock is held.
 
     It has no state: receipts say how far each message is settled.
 
@@ -206,8 +206,8 @@ class MessageSettler:
             lost += batch.mark_renewed(renewal.lost, renewal.expiry)
         return lost
 
-    async def put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that no caller has seen, for any receiver to claim; no delivery is counted."""
+    async def release(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Release messages that no caller has seen, for any receiver to claim; no delivery is counted."""
         if not messages:
             return
         try:

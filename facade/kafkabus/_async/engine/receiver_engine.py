@@ -109,7 +109,7 @@ class ReceiverEngine:
     async def _empty_stock(self) -> None:
         """Give back prefetched messages, each once, also if several calls do so at a time."""
         stock, self._stock = self._stock, deque()
-        await self.put_back(list(stock))
+        await self.release(list(stock))
 
     async def receive(
         self, count: int, wait: float, *, most_bytes: float = math.inf
@@ -156,7 +156,7 @@ class ReceiverEngine:
                 fresh = not old and self.seconds_left(message) > 0
             (taken if fresh else old).append(message)
         try:
-            await self.put_back(old)
+            await self.release(old)
         except BaseException:
             self._stock.extendleft(reversed(taken))
             raise
@@ -165,7 +165,7 @@ class ReceiverEngine:
     async def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
         if self.is_closed:
-            await self.put_back(messages)
+            await self.release(messages)
         else:
             self._stock.extendleft(reversed(messages))
 
@@ -180,7 +180,7 @@ class ReceiverEngine:
         received = {message.sequence_number: message for message in messages}
         missing = [number for number in numbers if number not in received]
         if missing:
-            await self.put_back(messages)
+            await self.release(messages)
             raise not_deferred_error(entity, missing)
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
@@ -203,9 +203,9 @@ class ReceiverEngine:
         partition, offset = split_sequence_number(number)
         return await peeker.look_from(context.receiving.peek_parts, entity, partition, offset, count)
 
-    async def put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that no caller has seen, for any receiver to claim; no delivery is counted."""
-        await self.settler.put_back(messages)
+    async def release(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Release messages that no caller has seen, for any receiver to claim; no delivery is counted."""
+        await self.settler.release(messages)
 
     def seconds_left(self, message: ServiceBusReceivedMessage) -> float:
         """Return how long a message's lock still lasts; see ``MessageSettler.seconds_left``."""

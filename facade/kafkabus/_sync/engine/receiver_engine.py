@@ -110,7 +110,7 @@ class ReceiverEngine:
     def _empty_stock(self) -> None:
         """Give back prefetched messages, each once, also if several calls do so at a time."""
         stock, self._stock = self._stock, deque()
-        self.put_back(list(stock))
+        self.release(list(stock))
 
     def receive(self, count: int, wait: float, *, most_bytes: float = math.inf) -> list[ServiceBusReceivedMessage]:
         """Return up to ``count`` messages, prefetched ones first; messages that are claimed beyond them are prefetched.
@@ -155,7 +155,7 @@ class ReceiverEngine:
                 fresh = not old and self.seconds_left(message) > 0
             (taken if fresh else old).append(message)
         try:
-            self.put_back(old)
+            self.release(old)
         except BaseException:
             self._stock.extendleft(reversed(taken))
             raise
@@ -164,7 +164,7 @@ class ReceiverEngine:
     def _restock(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Keep messages that the caller has not seen for the next receive; give them back if the receiver was closed."""
         if self.is_closed:
-            self.put_back(messages)
+            self.release(messages)
         else:
             self._stock.extendleft(reversed(messages))
 
@@ -179,7 +179,7 @@ class ReceiverEngine:
         received = {message.sequence_number: message for message in messages}
         missing = [number for number in numbers if number not in received]
         if missing:
-            self.put_back(messages)
+            self.release(messages)
             raise not_deferred_error(entity, missing)
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
@@ -202,9 +202,9 @@ class ReceiverEngine:
         partition, offset = split_sequence_number(number)
         return peeker.look_from(context.receiving.peek_parts, entity, partition, offset, count)
 
-    def put_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
-        """Give back messages that no caller has seen, for any receiver to claim; no delivery is counted."""
-        self.settler.put_back(messages)
+    def release(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
+        """Release messages that no caller has seen, for any receiver to claim; no delivery is counted."""
+        self.settler.release(messages)
 
     def seconds_left(self, message: ServiceBusReceivedMessage) -> float:
         """Return how long a message's lock still lasts; see ``MessageSettler.seconds_left``."""

@@ -52,7 +52,7 @@ async def receive_deferred(
                     f"the messages have more than {MOST_RECEIVED_BYTES:,} bytes together: ask for fewer at once",
                 )
     except BaseException:
-        await engine_of(receiver).put_back(messages)
+        await engine_of(receiver).release(messages)
         raise
     return messages, payloads
 
@@ -72,7 +72,7 @@ async def delete_deferred(
     """
     with nullcontext(False) if request.reply is None else request.reply.promising() as is_taken:
         if not is_taken:
-            await engine_of(receiver).put_back(messages)
+            await engine_of(receiver).release(messages)
             raise AmqpError(
                 c.NOT_ALLOWED, "no link takes the answer at once, so that nothing was deleted: give it credit"
             )

@@ -461,7 +461,7 @@ class ReceiverNode(BaseNode):
     async def _give_back(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Give back messages that the client does not take, even if the link ends during the call."""
         if self._receiver is not None:
-            await run_uninterrupted(engine_of(self._receiver).put_back(messages))
+            await run_uninterrupted(engine_of(self._receiver).release(messages))
 
     # Receive and delete.
 

@@ -98,7 +98,7 @@ class RequestedSettlement:
                 raise AmqpError(
                     NOT_IMPLEMENTED, "a transaction releases no messages: release them without it, or abandon them"
                 )
-            await engine_of(receiver).put_back(messages)
+            await engine_of(receiver).release(messages)
         else:
             await receiver.dead_letter_messages(
                 messages, self.reason, self.description, properties_to_modify=changes, transaction=transaction
