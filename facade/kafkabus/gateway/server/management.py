@@ -32,7 +32,7 @@ from kafkabus.gateway.server.request_fields import read_array, read_count_to_del
 from kafkabus.gateway.server.requests import Answer, Request, RequestNode
 from kafkabus.gateway.server.rule_requests import RuleRequests
 from kafkabus.gateway.server.scheduling import Scheduling
-from kafkabus.gateway.server.settlements import disposition_of, texts
+from kafkabus.gateway.server.settlements import settlement_of_request, texts
 from kafkabus_mapping.amqp.types import Array, Int, Symbol
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import LockToken
@@ -233,7 +233,7 @@ class ManagementNode(RequestNode):
         return 200, {"expirations": Array([message.locked_until_utc for message in messages])}
 
     async def _settle(self, request: Request, body: Mapping[str, Any]) -> _Result:
-        settlement, messages = disposition_of(body), list(dict.fromkeys(await self._named_messages(body)))
+        settlement, messages = settlement_of_request(body), list(dict.fromkeys(await self._named_messages(body)))
         namespace, part = self.peer.namespace, request.part
         if part is not None:
             part.count(0, len(messages))

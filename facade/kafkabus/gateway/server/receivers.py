@@ -55,7 +55,7 @@ from kafkabus.gateway.server.service_bus_conditions import (
     SESSION_LOCK_LOST,
     TIMEOUT,
 )
-from kafkabus.gateway.server.settlements import RequestedSettlement, Verb, echo_of, settlement_of
+from kafkabus.gateway.server.settlements import RequestedSettlement, Verb, echo_of, settlement_of_state
 from kafkabus.gateway.server.sources import AskedSource
 from kafkabus.gateway.server.transactions import Enlistment, in_transaction
 from kafkabus.gateway.server.undelivered import Deleted, delete, place_of
@@ -661,7 +661,7 @@ class ReceiverNode(BaseNode):
             ServiceBusError: They cannot be settled.
             AmqpError: The state is none that settles.
         """
-        settlement = settlement_of(group.state)
+        settlement = settlement_of_state(group.state)
         if settlement is None or self._takes:
             return
         namespace = self.peer.namespace

@@ -111,7 +111,7 @@ class RequestedSettlement:
         return self.verb is Verb.DEAD_LETTER
 
 
-def settlement_of(state: object) -> RequestedSettlement | None:
+def settlement_of_state(state: object) -> RequestedSettlement | None:
     """Return what a delivery's state asks for; None if it asks for nothing.
 
     Raises:
@@ -122,7 +122,7 @@ def settlement_of(state: object) -> RequestedSettlement | None:
             raise AmqpError(
                 NOT_ALLOWED, "a transaction's state without an outcome settles nothing: name one, as accepted"
             )
-        return settlement_of(state.outcome)
+        return settlement_of_state(state.outcome)
     if isinstance(state, Accepted):
         return RequestedSettlement(Verb.COMPLETE)
     if isinstance(state, Released):
@@ -137,7 +137,7 @@ def settlement_of(state: object) -> RequestedSettlement | None:
     raise AmqpError(NOT_ALLOWED, f"{type(state).__name__} settles nothing")
 
 
-def disposition_of(body: Mapping[str, Any]) -> RequestedSettlement:
+def settlement_of_request(body: Mapping[str, Any]) -> RequestedSettlement:
     """Return what a request ``update-disposition`` asks for.
 
     Raises:
