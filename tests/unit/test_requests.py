@@ -7,7 +7,15 @@ import json
 import pytest
 
 from kafkabus._ledger.keys import LedgerKeys
-from kafkabus._ledger.operations import BeginTransfer, Claim, Ledger, LedgerRequest, Operation, Settlement
+from kafkabus._ledger.operations import (
+    BeginTransfer,
+    Claim,
+    Ledger,
+    LedgerRequest,
+    Operation,
+    Settlement,
+    SettlementVerb,
+)
 from kafkabus_mapping.names import EntityPath
 
 
@@ -17,7 +25,7 @@ def ledger() -> Ledger:
     return Ledger(LedgerKeys.of("unit", EntityPath("q"), "topic", 0), partition=0, channel="bell", client_id="me")
 
 
-def completing(ledger: Ledger, *offsets: int, lease: str = "aa", verb: str = "complete") -> list[Operation]:
+def completing(ledger: Ledger, *offsets: int, lease: str = "aa", verb: SettlementVerb = "complete") -> list[Operation]:
     """Return one settlement for each offset."""
     return [Settlement(ledger, verb, lease, [(offset, offset)]) for offset in offsets]
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkabus._ledger.snapshot import Snapshot, read_snapshot
+from kafkabus._ledger.verbs import PreparedVerb
 from kafkabus_mapping.checkpoints import BLOCK, block_text
 
 
@@ -185,7 +186,7 @@ def test_what_markers_say_is_settled_is() -> None:
     Transfers given up since are settled, too.
     """
     snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, "a transfer")], skipped=[15])
-    settled: list[tuple[str, list[tuple[int, int]], dict[str, str]]] = [
+    settled: list[tuple[PreparedVerb, list[tuple[int, int]], dict[str, str]]] = [
         ("complete", [(1, 2), (6, 6), (8, 8), (12, 13)], {}),
         ("defer", [(4, 4), (14, 14)], {}),
         ("abandon", [(0, 0)], {}),

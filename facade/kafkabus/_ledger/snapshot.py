@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import NEVER, Counted, Range, common, cut, joined, minus, offsets_of, union
+from kafkabus._ledger.verbs import PreparedVerb
 from kafkabus_mapping.checkpoints import BLOCK, read_checkpoint
 
 CHUNK_BYTES = 900_000
@@ -275,7 +276,7 @@ class Snapshot:
             schedules=self.schedules or "schedules" in names,
         )
 
-    def denies(self, verb: str, ranges: Sequence[Range]) -> bool:
+    def denies(self, verb: PreparedVerb, ranges: Sequence[Range]) -> bool:
         """Return whether messages that a transaction had settled before can, by this snapshot, still be received.
 
         Args:
@@ -290,7 +291,7 @@ class Snapshot:
         return bool(common(still, ranges))
 
     def after(
-        self, committed: Callable[[str], bool], settled: Iterable[tuple[str, Sequence[Range], Change]]
+        self, committed: Callable[[str], bool], settled: Iterable[tuple[PreparedVerb, Sequence[Range], Change]]
     ) -> Snapshot:
         """Return this snapshot as it is once the outcomes of transactions are known: nothing is prepared any more.
 

@@ -41,6 +41,7 @@ from kafkabus._ledger.operations import (
     PlaceMessages,
     Postpone,
     Prepare,
+    PreparedVerb,
     Purge,
     Recall,
     Renewal,
@@ -52,6 +53,7 @@ from kafkabus._ledger.operations import (
     SetRulesVersion,
     SetState,
     Settlement,
+    SettlementVerb,
     SkipRecord,
     Tail,
     TakeSnapshot,
@@ -152,7 +154,7 @@ class Bench:
         return SettlementBatch(lease, claim.granted)
 
     def settle(
-        self, verb: str, held: SettlementBatch, *ranges: Range, change: Mapping[str, str] | None = None
+        self, verb: SettlementVerb, held: SettlementBatch, *ranges: Range, change: Mapping[str, str] | None = None
     ) -> list[Range]:
         """Complete, abandon, release, renew or defer ranges (all held ones by default); return the lost ones.
 
@@ -391,7 +393,7 @@ class Bench:
 
     def prepare(
         self,
-        *items: tuple[str, SettlementBatch, Sequence[Range]],
+        *items: tuple[PreparedVerb, SettlementBatch, Sequence[Range]],
         transaction: str = "t",
         change: Mapping[str, str] | None = None,
     ) -> list[list[Range]]:
@@ -399,7 +401,7 @@ class Bench:
 
         As the SDK does, a completed message is not changed.
         """
-        wanted = [
+        wanted: list[tuple[PreparedVerb, str, Sequence[Range], Mapping[str, str]]] = [
             (verb, held.lease, ranges, {} if change is None or verb == "complete" else change)
             for verb, held, ranges in items
         ]

@@ -20,7 +20,7 @@ from redis.client import Pipeline
 from redis.exceptions import ResponseError
 
 from kafkabus._ledger.keys import description_index_key, receivers_key
-from kafkabus._ledger.operations import Claim, Granted, Mark, Seen, Settlement, TakeSnapshot
+from kafkabus._ledger.operations import Claim, Granted, Mark, Seen, Settlement, SettlementVerb, TakeSnapshot
 from kafkabus._ledger.scripts import (
     Script,
     create_script,
@@ -232,7 +232,8 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert _served(store) == server.version
     bench = Bench(store, "t")
     held = bench.claim(11, upto=11)
-    for number, verb in enumerate(("complete", "abandon", "release", "defer", "renew")):
+    verbs: tuple[SettlementVerb, ...] = ("complete", "abandon", "release", "defer", "renew")
+    for number, verb in enumerate(verbs):
         assert bench.settle(verb, held, (number, number)) == []
     assert bench.settle("defer", held, (8, 8)) == []
     assert bench.begin(held, (5, 6)) == []

@@ -24,7 +24,7 @@ def settlement(bench: Bench, verb: str, held: SettlementBatch, offset: int, chan
         return BeginTransfer(bench.ledger, held.lease, ranges, "intent", ORPHAN_MS, change)
     if verb == "prepare":
         return Prepare(bench.ledger, [("abandon", held.lease, ranges, change)], "t", ORPHAN_MS, 100)
-    return Settlement(bench.ledger, verb, held.lease, ranges, change)
+    return Settlement(bench.ledger, "abandon", held.lease, ranges, change)
 
 
 @pytest.mark.parametrize("verb", ["abandon", "defer", "begin", "prepare"])

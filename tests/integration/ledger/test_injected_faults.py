@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
+from kafkabus._ledger.verbs import PreparedVerb, SettlementVerb
 from kafkabus.exceptions import LedgerError
 from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, Bench, SettlementBatch
 
@@ -46,7 +48,7 @@ STEPS: dict[str, Step] = {
 }
 
 
-def recalled(bench: Bench, held: SettlementBatch, verb: str) -> SettlementBatch:
+def recalled(bench: Bench, held: SettlementBatch, verb: Literal[SettlementVerb, "expire"]) -> SettlementBatch:
     """Defer two messages, lock them again and settle one, unless an earlier attempt did."""
     bench.settle("defer", held, (5, 6))
     again, missing = bench.recall((5, 6))
@@ -58,7 +60,7 @@ def recalled(bench: Bench, held: SettlementBatch, verb: str) -> SettlementBatch:
 
 
 def transacted(
-    bench: Bench, held: SettlementBatch, *, verb: str = "complete", committed: bool = True, late: bool = False
+    bench: Bench, held: SettlementBatch, *, verb: PreparedVerb = "complete", committed: bool = True, late: bool = False
 ) -> None:
     """Settle two messages in a transaction, unless an earlier attempt did."""
     bench.prepare((verb, held, [(5, 6)]))

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Literal, TypeVar, cast
 
 import pytest
 import redis
@@ -34,6 +34,7 @@ from kafkabus._ledger.prepared_settlement import Prepared
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.scripts import Script, request_script
 from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._ledger.verbs import PreparedVerb, SettlementVerb
 from kafkabus.testing.store import MemoryRedis, Store
 from tests.effort import SEED, effort
 from tests.integration.ledger.bench import LOCK_MS, ORPHAN_MS, WINDOW_MS, Bench, Full, SettlementBatch
@@ -189,7 +190,13 @@ class Both(RuleBasedStateMachine):
         change=CHANGE,
     )
     def settle(
-        self, data: st.DataObject, who: int, verb: str, first: int, more: int, change: dict[str, str] | None
+        self,
+        data: st.DataObject,
+        who: int,
+        verb: Literal[SettlementVerb, "begin"],
+        first: int,
+        more: int,
+        change: dict[str, str] | None,
     ) -> None:
         """Settle any range with any token ever given out, stale ones too; returned messages may get other properties."""
         pair, first = self.drawn(data, first)
@@ -220,7 +227,7 @@ class Both(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, verb=st.sampled_from(["complete", "abandon"]), first=OFFSET)
-    def settle_twice(self, data: st.DataObject, who: int, verb: str, first: int) -> None:
+    def settle_twice(self, data: st.DataObject, who: int, verb: SettlementVerb, first: int) -> None:
         """Settle twice: a copy of a settlement arrives after it, changes nothing, and is answered alike."""
         pair, first = self.drawn(data, first)
 
@@ -356,7 +363,7 @@ class Both(RuleBasedStateMachine):
         who: int,
         first: int,
         more: int,
-        verbs: list[str],
+        verbs: list[PreparedVerb],
         transaction: str,
         change: dict[str, str] | None,
     ) -> None:
@@ -387,7 +394,14 @@ class Both(RuleBasedStateMachine):
         committed=st.booleans(),
     )
     def transact(
-        self, data: st.DataObject, who: int, verb: str, transaction: str, ended: str, late: bool, committed: bool
+        self,
+        data: st.DataObject,
+        who: int,
+        verb: PreparedVerb,
+        transaction: str,
+        ended: str,
+        late: bool,
+        committed: bool,
     ) -> None:
         """Settle some of the last grant in a transaction; its end, or another one's, is reported in time or not."""
         pair = self.leases[-1]
@@ -731,7 +745,7 @@ class BothWithSessions(Both):
 
     @precondition(lambda self: self.locks and self.leases)
     @rule(data=st.data(), who=WHO, verb=VERB, leaves=st.booleans(), committed=st.booleans())
-    def end_in_doubt(self, data: st.DataObject, who: int, verb: str, leaves: bool, committed: bool) -> None:
+    def end_in_doubt(self, data: st.DataObject, who: int, verb: PreparedVerb, leaves: bool, committed: bool) -> None:
         """End a session's lock while a transaction is to settle some of it: until its end no client gets the session."""
         locks, pair = self.locks[-1], self.leases[-1]
         chosen = merge_offsets(data.draw(st.sets(st.sampled_from(pair[0].offsets), min_size=1)))

@@ -17,7 +17,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.transfer import EntityLog, Intent, copy_of, identity
@@ -40,7 +40,7 @@ from kafkabus._core.settlement import (
     too_much_changed,
 )
 from kafkabus._kafka.errors import is_topic_gone
-from kafkabus._ledger.operations import Ledger, Prepare, Resolve, Schedule
+from kafkabus._ledger.operations import Ledger, Prepare, PreparedVerb, Resolve, Schedule
 from kafkabus._ledger.ranges import Range, merge_offsets, offsets_of
 from kafkabus._ledger.snapshot import Change
 from kafkabus_mapping import headers as h
@@ -51,6 +51,10 @@ LOGGER = logging.getLogger("kafkabus.transaction")
 
 PREPARED_FOR = 15.0
 """After how many seconds another client, or upkeep, looks up the outcome of a transaction whose client did not report it."""
+
+
+PendingVerb = Literal[PreparedVerb, "dead_letter"]
+"""A way to settle messages in a transaction."""
 
 
 class PendingSends(Protocol):
@@ -82,7 +86,7 @@ class PendingSettlement:
 
     Attributes:
         path: The path of the entity.
-        verb: ``complete``, ``abandon``, ``defer`` or ``dead_letter``.
+        verb: The way.
         batch: The messages.
         raise_lost: Raises the error for lost locks, in the words of the receiver of the messages.
         reason: Why the messages are dead-lettered.
@@ -91,7 +95,7 @@ class PendingSettlement:
     """
 
     path: EntityPath
-    verb: str
+    verb: PendingVerb
     batch: SettlementBatch
     raise_lost: Callable[[str, Sequence[ServiceBusReceivedMessage]], None]
     reason: str | None = None
@@ -379,7 +383,7 @@ class TransactionCommit:
 
     def _prepares(self, marker: Marker, entities: dict[str, Entity]) -> list[Prepare]:
         """Return the operation by which each ledger prepares its settlements."""
-        items: dict[Ledger, dict[tuple[str, str, tuple[tuple[str, str], ...]], list[int]]] = defaultdict(
+        items: dict[Ledger, dict[tuple[PreparedVerb, str, tuple[tuple[str, str], ...]], list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
         for settlement in self.settlements:
@@ -441,7 +445,7 @@ async def replace_by_copies(
     await TransactionCommit(parts, uuid.uuid4().hex, [_Copies(topic, copies)], [settlement]).run()
 
 
-def _ledger_verb(verb: str) -> str:
+def _ledger_verb(verb: PendingVerb) -> PreparedVerb:
     """Return the ledger's verb: a message that is dead-lettered is complete here, as its copy is stored elsewhere."""
     return "complete" if verb == "dead_letter" else verb
 

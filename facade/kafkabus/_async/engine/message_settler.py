@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from kafkabus._async.dispositions.disposition import delivered_too_often
-from kafkabus._async.dispositions.transaction_commit import PendingSettlement
+from kafkabus._async.dispositions.transaction_commit import PendingSettlement, PendingVerb
 from kafkabus._async.engine.receiver_scope import ReceiverScope
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity, LedgersReplacedError
@@ -25,7 +25,7 @@ from kafkabus._core.settlement import (
     too_many_deferred,
     too_much_changed,
 )
-from kafkabus._ledger.operations import Deferral, Ledger, Renewal, Settlement
+from kafkabus._ledger.operations import Deferral, Ledger, Renewal, Settlement, SettlementVerb
 from kafkabus._runtime import instruments
 from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.properties import PropertyValue, write_changes
@@ -82,7 +82,7 @@ class MessageSettler:
 
     def prepare(
         self,
-        verb: str,
+        verb: PendingVerb,
         batches: Sequence[SettlementBatch],
         reason: str | None = None,
         description: str | None = None,
@@ -177,7 +177,7 @@ class MessageSettler:
         self._report("defer", "deferred", batches, lost)
 
     @property
-    def dead_letter_verb(self) -> str:
+    def dead_letter_verb(self) -> PendingVerb:
         """How messages are dead-lettered: those of a dead-letter queue, which has no dead-letter queue, stay there."""
         return "abandon" if self._scope.path.is_dead_letter else "dead_letter"
 
@@ -190,10 +190,11 @@ class MessageSettler:
     ) -> None:
         """Dead-letter messages; see ``complete``."""
         entity = await self._scope.context.catalog.entity(self._scope.path)
-        if self._scope.path.is_dead_letter:
-            lost = await self._settle(entity, self.dead_letter_verb, batches, changes)
-        else:
+        verb = self.dead_letter_verb
+        if verb == "dead_letter":
             lost = await self._dead_letter(entity, batches, reason, description, changes)
+        else:
+            lost = await self._settle(entity, verb, batches, changes)
         self._report("dead_letter", "dead-lettered", batches, lost)
 
     async def renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
@@ -245,7 +246,11 @@ class MessageSettler:
         return list(zip(there, operations, strict=True)), lost
 
     async def _settle(
-        self, entity: Entity, verb: str, batches: list[SettlementBatch], changes: Mapping[str, str] | None = None
+        self,
+        entity: Entity,
+        verb: SettlementVerb,
+        batches: list[SettlementBatch],
+        changes: Mapping[str, str] | None = None,
     ) -> list[ServiceBusReceivedMessage]:
         """Complete, abandon or release messages; return those whose locks were lost.
 

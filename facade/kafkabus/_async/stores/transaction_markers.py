@@ -20,7 +20,7 @@ from kafkabus._async.kafka.producer import OutgoingRecord
 from kafkabus._core.exceptions import ServiceBusCommunicationError
 from kafkabus._core.record import Record, as_bytes
 from kafkabus._kafka.topic_admin import MARKER_TOPIC
-from kafkabus._ledger.operations import Ledger, Resolve, read_runs, words_of
+from kafkabus._ledger.operations import Ledger, PreparedVerb, Resolve, read_runs, words_of
 from kafkabus._ledger.ranges import Range, merge_offsets
 from kafkabus._ledger.snapshot import Change, Snapshot
 
@@ -59,13 +59,13 @@ class Settles(NamedTuple):
 
     Attributes:
         prefix: The prefix of the ledger's keys.
-        verb: ``complete``, ``abandon`` or ``defer``.
+        verb: The way.
         ranges: The messages' offsets, ascending.
         change: Their application properties to change.
     """
 
     prefix: str
-    verb: str
+    verb: PreparedVerb
     ranges: Sequence[Range]
     change: Change
 

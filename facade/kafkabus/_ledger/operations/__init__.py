@@ -35,6 +35,7 @@ from kafkabus._ledger.operations.transfer import (
     SkipRecord,
 )
 from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, words_of, words_of_offsets
+from kafkabus._ledger.verbs import PreparedVerb, SettlementVerb
 
 __all__ = [
     "IN_FLIGHT_LIMIT",
@@ -72,6 +73,7 @@ __all__ = [
     "PlaceMessages",
     "Postpone",
     "Prepare",
+    "PreparedVerb",
     "Purge",
     "Recall",
     "Renewal",
@@ -83,6 +85,7 @@ __all__ = [
     "SetRulesVersion",
     "SetState",
     "Settlement",
+    "SettlementVerb",
     "SkipRecord",
     "StoredSessionState",
     "Tail",

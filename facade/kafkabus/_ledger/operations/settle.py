@@ -11,14 +11,15 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 from kafkabus._ledger.operations.wire_format import read_ranges, words_of
 from kafkabus._ledger.ranges import Range, common
 from kafkabus._ledger.snapshot import Change
+from kafkabus._ledger.verbs import SettlementVerb
 
 
 class Settlement(Operation):
-    """Takes messages out of a lease: ``complete``, ``abandon`` or ``release``.
+    """Takes messages out of a lease.
 
     Args:
         ledger: The ledger.
-        verb: The way.
+        verb: The way; ``renew``, ``defer`` and ``begin_transfer`` each have a class.
         lease: The lease.
         ranges: The offsets of the messages; None: all that are left.
         change: The messages' application properties to change, which the ledger keeps; None without any.
@@ -33,7 +34,7 @@ class Settlement(Operation):
     def __init__(
         self,
         ledger: Ledger,
-        verb: str,
+        verb: SettlementVerb,
         lease: str,
         ranges: Sequence[Range] | None,
         change: Change | None = None,

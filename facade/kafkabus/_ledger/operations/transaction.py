@@ -11,6 +11,7 @@ from kafkabus._ledger.operations.base import Ledger, Operation
 from kafkabus._ledger.operations.wire_format import read_ranges, words_of
 from kafkabus._ledger.ranges import Range
 from kafkabus._ledger.snapshot import Change
+from kafkabus._ledger.verbs import PreparedVerb
 
 
 class Prepare(Operation):
@@ -18,8 +19,7 @@ class Prepare(Operation):
 
     Args:
         ledger: The ledger.
-        items: Verb, lease, ranges of offsets, and application properties to change of each; the verb is ``complete``,
-            ``abandon`` or ``defer``.
+        items: Verb, lease, ranges of offsets, and application properties to change of each.
         transaction: The transaction's name.
         orphan_ms: After how many milliseconds another client looks up the outcome.
         limit: How many messages may be deferred.
@@ -35,7 +35,7 @@ class Prepare(Operation):
     def __init__(
         self,
         ledger: Ledger,
-        items: Sequence[tuple[str, str, Sequence[Range], Change]],
+        items: Sequence[tuple[PreparedVerb, str, Sequence[Range], Change]],
         transaction: str,
         orphan_ms: int,
         limit: int,

@@ -23,10 +23,10 @@ from kafkabus._core.settlement import (
     too_many_deferred,
     too_much_changed,
 )
-from kafkabus._ledger.operations import Deferral, Ledger, Renewal, Settlement
+from kafkabus._ledger.operations import Deferral, Ledger, Renewal, Settlement, SettlementVerb
 from kafkabus._runtime import instruments
 from kafkabus._sync.dispositions.disposition import delivered_too_often
-from kafkabus._sync.dispositions.transaction_commit import PendingSettlement
+from kafkabus._sync.dispositions.transaction_commit import PendingSettlement, PendingVerb
 from kafkabus._sync.engine.receiver_scope import ReceiverScope
 from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.properties import PropertyValue, write_changes
@@ -83,7 +83,7 @@ class MessageSettler:
 
     def prepare(
         self,
-        verb: str,
+        verb: PendingVerb,
         batches: Sequence[SettlementBatch],
         reason: str | None = None,
         description: str | None = None,
@@ -178,7 +178,7 @@ class MessageSettler:
         self._report("defer", "deferred", batches, lost)
 
     @property
-    def dead_letter_verb(self) -> str:
+    def dead_letter_verb(self) -> PendingVerb:
         """How messages are dead-lettered: those of a dead-letter queue, which has no dead-letter queue, stay there."""
         return "abandon" if self._scope.path.is_dead_letter else "dead_letter"
 
@@ -191,10 +191,11 @@ class MessageSettler:
     ) -> None:
         """Dead-letter messages; see ``complete``."""
         entity = self._scope.context.catalog.entity(self._scope.path)
-        if self._scope.path.is_dead_letter:
-            lost = self._settle(entity, self.dead_letter_verb, batches, changes)
-        else:
+        verb = self.dead_letter_verb
+        if verb == "dead_letter":
             lost = self._dead_letter(entity, batches, reason, description, changes)
+        else:
+            lost = self._settle(entity, verb, batches, changes)
         self._report("dead_letter", "dead-lettered", batches, lost)
 
     def renew(self, batches: list[SettlementBatch]) -> list[ServiceBusReceivedMessage]:
@@ -246,7 +247,11 @@ class MessageSettler:
         return list(zip(there, operations, strict=True)), lost
 
     def _settle(
-        self, entity: Entity, verb: str, batches: list[SettlementBatch], changes: Mapping[str, str] | None = None
+        self,
+        entity: Entity,
+        verb: SettlementVerb,
+        batches: list[SettlementBatch],
+        changes: Mapping[str, str] | None = None,
     ) -> list[ServiceBusReceivedMessage]:
         """Complete, abandon or release messages; return those whose locks were lost.
 
