@@ -25,37 +25,47 @@ _NONE: Final = object()
 
 
 class AskedSource:
-    """The request of a client that attaches a link on which it receives.
+    """The request of a client that attaches a link on which it receives; ``read`` returns one.
 
     Args:
-        source: The source, as it came.
+        source: The source.
 
     Attributes:
-        browses: Whether the client looks at messages that stay where they are.
+        browses: Whether the client looks at messages that stay where they are; ``decide_for`` has the last word.
         in_session: Whether it receives from a session.
         session_id: The session; None for the next one that is available.
-
-    Raises:
-        AmqpError: It asks for something that is never in force.
     """
 
-    def __init__(self, source: object) -> None:
-        if source is None:
-            raise AmqpError(
-                NOT_FOUND,
-                "a link without a source: nothing is kept of a link by its name; a topic's subscription is deleted by its own",
-            )
-        self._source = source if isinstance(source, Source) else Source()
-        self._filters = fields_of(self._source.filter)
-        self._check()
-        self.browses = self._source.distribution_mode == COPY
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._filters = fields_of(source.filter)
+        self.browses = source.distribution_mode == COPY
         asked = self._filters.get(SESSION_FILTER, _NONE)
         name = asked.value if isinstance(asked, Described) else asked
         self.in_session = asked is not _NONE
         self.session_id = name if isinstance(name, str) else None
 
-    def is_of(self, path: EntityPath) -> None:
-        """Decide what the client asks for of an entity.
+    @classmethod
+    def read(cls, source: object) -> AskedSource:
+        """Return what a client asks for.
+
+        Args:
+            source: The source, as it came.
+
+        Raises:
+            AmqpError: It asks for something that is never in force.
+        """
+        if source is None:
+            raise AmqpError(
+                NOT_FOUND,
+                "a link without a source: nothing is kept of a link by its name; a topic's subscription is deleted by its own",
+            )
+        asked = cls(source if isinstance(source, Source) else Source())
+        asked._check()
+        return asked
+
+    def decide_for(self, path: EntityPath) -> None:
+        """Decide by the entity that it names whether the client browses or receives.
 
         Raises:
             AmqpError: It contradicts itself.
