@@ -97,7 +97,7 @@ class NodeFactory(Protocol[P_contra]):
         """
         ...
 
-    def check_claims(self, peer: P_contra, link: Link) -> object:
+    def check_claims(self, peer: P_contra, link: Link) -> None:
         """Check that the client may use a link now.
 
         Raises:
@@ -141,13 +141,18 @@ class ClientLinks(Generic[P]):
 
     def attach(self, link: Link) -> None:
         """Open a link, or refuse it, in the background."""
-        self._opening[link] = self._owner.tasks.start(self._attach(link))
+        self._opening[link] = self._owner.tasks.start(self._open_in_turn(link))
 
-    async def _attach(self, link: Link) -> None:
+    async def _open_in_turn(self, link: Link) -> None:
+        """Open a link, or refuse it, once few enough others are being opened."""
         async with self._openings.slot():
             await self._open(link)
 
     async def _open(self, link: Link) -> None:
+        """Create the node of a link and have it accept the link; if either raises, refuse the link.
+
+        ``EntityNodes`` has all steps of this decision.
+        """
         node: Node | None = None
         try:
             node = self._node_factory.create_node(self._owner, link)
