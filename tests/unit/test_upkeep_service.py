@@ -12,7 +12,6 @@ from kafkabus._async.context import ClientContext
 from kafkabus._core.settings import parse_settings
 from kafkabus._ledger.operations import Look
 from kafkabus.upkeep import progress
-from kafkabus.upkeep.checkpoint_writer import CheckpointWriter
 from kafkabus.upkeep.deadline import RETRY_AFTER
 from kafkabus.upkeep.entity_maintainer import EntityMaintainer
 from kafkabus.upkeep.service import AT_ONCE, Upkeep
@@ -78,7 +77,7 @@ async def test_a_ledger_that_stays_due_for_long_is_looked_at_as_often_as_before(
     async def look(_: object, __: object) -> list[Look]:
         return due
 
-    monkeypatch.setattr(CheckpointWriter, "read_ledgers", look)
+    monkeypatch.setattr(EntityMaintainer, "_look_at_ledgers", look)
     try:
         for _ in range(2_000):
             maintainer._deadline.reset()

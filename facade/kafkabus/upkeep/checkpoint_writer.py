@@ -14,13 +14,24 @@ from kafkabus._ledger.snapshot import Snapshot
 from kafkabus.exceptions import ServiceBusError
 
 CHECKPOINT_EVERY = 5.0
-"""How often, in seconds, to write checkpoints."""
+"""How long after the last checkpoints, in seconds, at least, to write the next ones.
+
+Upkeep also gives it to ``lua/look.lua``: within so many seconds it looks again at a ledger that was changed since its last
+checkpoint, so that no request to that ledger has to notify it before. ``WRITTEN_WITHIN`` of ``lua/request.lua`` is the same.
+"""
 MARKERS_BEHIND = 5_000
 """How many transactions of the namespace a checkpoint may be behind, even if the ledger has not changed."""
 
 
 class CheckpointWriter:
-    """Writes checkpoints of one entity's ledgers.
+    """Writes checkpoints of one entity's ledgers, when the entity is maintained and the next ones are due.
+
+    It has no timer. An entity is maintained because of its checkpoints
+
+    - if a request changes a ledger: the ledger notifies upkeep, unless its ``look_at`` says that upkeep looks in time anyway
+      (``lua/request.lua``; ``lua/look.lua`` sets it);
+    - at ``next_at``, if a ledger was changed since its last checkpoint (``EntityMaintainer._set_deadline``), or if records
+      cannot be deleted before the next one is written (``Trimmer.trim``).
 
     Args:
         context: The service's parts.
@@ -58,15 +69,6 @@ class CheckpointWriter:
     def is_due(self) -> bool:
         """Whether it is time to write the next checkpoints."""
         return time.monotonic() >= self.next_at
-
-    async def read_ledgers(self, entity: Entity) -> list[Look | None]:
-        """Return the ledgers, which from now on report changes, and if they are due before they are read again.
-
-        Raises:
-            ServiceBusError: Redis cannot be reached.
-        """
-        changes = [self._versions.get(partition) for partition in range(entity.partitions)]
-        return await self._context.ledger_client.look(entity.ledgers, changes, CHECKPOINT_EVERY)
 
     def last_change(self, partition: int) -> str | None:
         """Return the text that named a ledger's last change when its checkpoint was written; None if there is none."""

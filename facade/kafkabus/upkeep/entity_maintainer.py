@@ -12,6 +12,7 @@ from kafkabus._async.entities.recovery import marks_of
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.operations import Claim, Ledger, LedgerState, Look, Mark, Seize, new_lease
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.upkeep import checkpoint_writer
 from kafkabus.upkeep.checkpoint_writer import CheckpointWriter
 from kafkabus.upkeep.deadline import RETRY_AFTER, Deadline
 from kafkabus.upkeep.first_look import Quiet, is_urgent
@@ -91,10 +92,10 @@ class EntityMaintainer:
         self._deadline.reset()
         self.entity = entity
         await self._rule_changes.run(entity)
-        looks = await self._checkpoints.read_ledgers(entity)
+        looks = await self._look_at_ledgers(entity)
         self._is_urgent = is_urgent(entity, looks)
         if await self._restore_marks(entity, looks) or await self._rebuild_lost(entity, looks):
-            looks = await self._checkpoints.read_ledgers(entity)
+            looks = await self._look_at_ledgers(entity)
         states = [None if look is None else look.state for look in looks]
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
         self.ends = await context.topics.ends(entity.topic, range(entity.partitions))
@@ -176,6 +177,16 @@ class EntityMaintainer:
             self._expiry.reset()
         return entity
 
+    async def _look_at_ledgers(self, entity: Entity) -> list[Look | None]:
+        """Return the ledgers; from now on they notify upkeep if they need it before it looks again.
+
+        Raises:
+            ServiceBusError: Redis cannot be reached.
+        """
+        written = [self._checkpoints.last_change(partition) for partition in range(entity.partitions)]
+        # Tests set another time in that module.
+        return await self._context.ledger_client.look(entity.ledgers, written, checkpoint_writer.CHECKPOINT_EVERY)
+
     async def _restore_marks(self, entity: Entity, looks: Sequence[Look | None]) -> bool:
         """Set senders' marks again in ledgers that forgot them, which rebuilds lost ones; return whether there were any."""
         marks = [
@@ -250,7 +261,11 @@ class EntityMaintainer:
                 await self._context.dispositions.dead_letter(entity, delivery, records, *reason)
 
     async def _write_checkpoints(self, entity: Entity, looks: Sequence[Look | None], judged: Set[int]) -> None:
-        """Now and then, write checkpoints, and delete records that are not needed any more."""
+        """Write checkpoints, if they are due, and delete records that are not needed any more.
+
+        Checkpoints are due ``CHECKPOINT_EVERY`` seconds after the last ones. Only ledgers that were changed since then get one.
+        ``Trimmer.trim`` has the time at which records are deleted.
+        """
         if self._checkpoints.is_due:
             are_new = await self._checkpoints.write(entity, looks)
             await self._trimmer.note_checkpoints(entity, are_new=are_new, judged=judged)
@@ -285,7 +300,7 @@ class EntityMaintainer:
         if any(self._checkpoints.is_changed(partition, look) for partition, look in enumerate(looks)) or any(
             look is not None and look.is_due for look in looks
         ):
-            looks = await self._checkpoints.read_ledgers(entity)
+            looks = await self._look_at_ledgers(entity)
         due_in = [look.due_in for look in looks if look is not None and look.due_in is not None]
         # A ledger that stays due waits for something that passes.
         self._overdue = self._overdue + 1 if any(seconds <= 0 for seconds in due_in) else 0
