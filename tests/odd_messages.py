@@ -206,7 +206,8 @@ def payload(chance: random.Random, number: int) -> bytes:
         try:
             encoded += encode(Described(ULong(code), content))
         except ValueError:  # noqa: PERF203 - what is nested too deep cannot be said at all
-            continue
+            if code == APPLICATION_PROPERTIES:
+                encoded += encode(Described(ULong(code), {NUMBER: number}))
     return _spoilt(chance, encoded, number) if chance.random() < 0.02 else encoded
 
 
