@@ -16,6 +16,7 @@ from benchmarks.rows.entities import entities
 from benchmarks.rows.gateway import gateway
 from benchmarks.rows.idle import idle
 from benchmarks.rows.latency import latency
+from benchmarks.rows.postponed import come_late
 from benchmarks.rows.processor_time import processor_time
 from benchmarks.rows.rabbitmq import rabbitmq
 from benchmarks.rows.rebuild import rebuild
@@ -47,6 +48,7 @@ WORKS: Mapping[str, Work] = {
     "delete": receive_and_delete,
     "sessions": sessions,
     "scheduled": enqueue_scheduled,
+    "postponed": come_late,
     "forward": forward,
     "rebuild": rebuild,
     "transactions": transact,

@@ -43,6 +43,7 @@ class Checkpoint(NamedTuple):
         duplicates: Ranges of the duplicates among those records that are in the window.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970.
+        postponed: Offset of each waiting message that is not granted again before a time, and that time, ms since 1970.
         markers: An offset in the log of the namespace's transactions: the checkpoint accounts for each transaction whose record
             is below it. None if this was not looked up.
         changes: Offset and changed application properties (name to JSON text) of each message that has some; and whether a
@@ -62,6 +63,7 @@ class Checkpoint(NamedTuple):
     duplicates: list[tuple[int, int]]
     schedules: bool
     scheduled: list[tuple[int, int]]
+    postponed: list[tuple[int, int]]
     markers: int | None
     changes: list[tuple[int, dict[str, str], bool]]
 
@@ -118,6 +120,7 @@ def read_checkpoint(head: str, blocks: Mapping[int, str], changes: Mapping[str, 
         duplicates=[(first, last) for part in parts for first, last in part.get("duplicates", ())],
         schedules="schedules" in state,
         scheduled=[(offset, when) for part in parts for offset, when in part.get("scheduled", ())],
+        postponed=[(offset, until) for part in parts for offset, until in part.get("postponed", ())],
         # Settlements in an outdated block are not known any more: all that is known of transactions is reported again.
         markers=0 if outdated and "markers" in state else state.get("markers"),
         changes=[

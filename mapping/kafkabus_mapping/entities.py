@@ -6,7 +6,7 @@ topic of descriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -19,6 +19,7 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     Tag,
     TypeAdapter,
+    ValidationError,
     field_validator,
     model_serializer,
     model_validator,
@@ -36,6 +37,12 @@ _RULES = "rules_by_number"
 
 FOREVER = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477581)
 """The longest duration in Service Bus, and the default time to live."""
+
+
+LONGEST_DELAY = timedelta(days=7)
+"""For how long a message that was given back may be postponed."""
+MOST_DELAYS = 2000
+"""How many delays a retry policy has at most: as many as a message may have deliveries."""
 
 
 class AccessRights(str, Enum):
@@ -62,6 +69,130 @@ class EntityStatus(str, Enum):
     RESTORING = "Restoring"
     SEND_DISABLED = "SendDisabled"
     UNKNOWN = "Unknown"
+
+
+class RetryPolicy(BaseModel):
+    """When messages that were received and not settled are available again: after their locks expired, or were abandoned.
+
+    The service has no such policy. Make one with ``fixed``, ``exponential`` or ``by_delivery_count``; delays are timedeltas or
+    seconds, up to 7 days. A policy does not apply to messages that are deferred, or that receivers gave back unseen.
+
+    Attributes:
+        kind: ``fixed``, ``exponential`` or ``list``.
+        delays: The delay after the first delivery, after the second one, and so on; the last one applies after all later
+            deliveries. For ``exponential``, the first delay and the longest one.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kind: Literal["fixed", "exponential", "list"]
+    delays: tuple[timedelta, ...]
+
+    @classmethod
+    def fixed(cls, delay: timedelta | float) -> Self:
+        """Return a policy with the same delay after each delivery.
+
+        Raises:
+            ValueError: The delay is negative or over 7 days.
+        """
+        return cls._made("fixed", [delay])
+
+    @classmethod
+    def exponential(cls, first: timedelta | float, longest: timedelta | float) -> Self:
+        """Return a policy whose delay doubles after each delivery.
+
+        Args:
+            first: The delay after the first delivery.
+            longest: The delay that is not exceeded.
+
+        Raises:
+            ValueError: A delay is negative or over 7 days, or the first one is 0 or longer than the longest one.
+        """
+        return cls._made("exponential", [first, longest])
+
+    @classmethod
+    def by_delivery_count(cls, delays: Iterable[timedelta | float]) -> Self:
+        """Return a policy with a delay for each delivery; the last one applies after all later deliveries.
+
+        Raises:
+            ValueError: A delay is negative or over 7 days, or there is none.
+        """
+        return cls._made("list", list(delays))
+
+    @classmethod
+    def _made(cls, kind: str, delays: Sequence[timedelta | float]) -> Self:
+        try:
+            return cls.model_validate({"kind": kind, "delays": delays})
+        except ValidationError as error:
+            raise ValueError("; ".join(map(policy_fault, error.errors(include_url=False)))) from None
+
+    @model_validator(mode="after")
+    def _check_delays(self) -> Self:
+        if not self.delays:
+            raise ValueError("delays is empty: give at least one delay, or None in place of the policy")
+        if len(self.delays) > MOST_DELAYS:
+            raise ValueError(
+                f"delays has {len(self.delays):,} delays: a message has up to {MOST_DELAYS:,} deliveries; leave the others out"
+            )
+        for delay in self.delays:
+            if delay < timedelta(0):
+                raise ValueError(f"a delay is -{-delay}: the shortest one is 0; choose a longer one")
+            if delay > LONGEST_DELAY:
+                raise ValueError(
+                    f"a delay is {delay}: the longest one is {LONGEST_DELAY.days} days; choose a shorter one"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _check_kind(self) -> Self:
+        given = len(self.delays)
+        if self.kind == "fixed" and given != 1:
+            raise ValueError(f"delays has {given} delays: kind 'fixed' has one; leave the others out, or choose 'list'")
+        if self.kind == "exponential":
+            if given != 2:
+                found = "1 delay" if given == 1 else f"{given} delays"
+                raise ValueError(
+                    f"delays has {found}: kind 'exponential' has two; give the first one and the longest one"
+                )
+            first, longest = self.delays
+            if first == timedelta(0):
+                raise ValueError("the first delay is 0, which does not grow by doubling: choose a longer one")
+            if first > longest:
+                raise ValueError(
+                    f"the first delay is {first}: it may not exceed the longest one, {longest}; choose a shorter one"
+                )
+        return self
+
+    @property
+    def delays_ms(self) -> list[int]:
+        """The delays after each delivery, in ms; the last one applies after all later deliveries."""
+        if self.kind != "exponential":
+            return [delay // timedelta(milliseconds=1) for delay in self.delays]
+        first, longest = (max(1, delay // timedelta(milliseconds=1)) for delay in self.delays)
+        delays = [first]
+        while delays[-1] < longest:
+            delays.append(min(longest, 2 * delays[-1]))
+        return delays
+
+
+def policy_fault(fault: Mapping[str, Any]) -> str:
+    """Return what is wrong with a retry policy, with the value, the rule and the remedy.
+
+    Args:
+        fault: One of the errors that pydantic found in it.
+    """
+    kind, name, value = fault["type"], "".join(map(str, fault["loc"][-1:])), fault["input"]
+    if kind == "value_error":
+        return str(fault["ctx"]["error"])
+    if kind.startswith("time_delta"):
+        return f"delay {value!r} is no duration: give a timedelta, seconds, or a text in ISO 8601, such as 'PT10S'"
+    texts = {
+        "literal_error": f"kind {value!r} is unknown: choose 'fixed', 'exponential' or 'list'",
+        "missing": f"{name} is missing: a policy has a kind and delays; give both",
+        "extra_forbidden": f"there is no {name!r}: a policy has a kind and delays; leave the rest out",
+        "tuple_type": f"delays is {value!r}: give a list of delays",
+    }
+    return texts.get(kind, f"{value!r} is no policy: give a RetryPolicy, or a mapping with its kind and delays")
 
 
 class AuthorizationRuleDescription(BaseModel):
@@ -130,6 +261,8 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
         has_message_ttl: Whether messages with their own time to live may have been sent.
         schedules: Whether scheduled messages may have been sent.
         transacts: Whether transactions may have stored records.
+        retry_policy: When messages are available again that were received and not settled; None: at once. In the description
+            of a namespace of format 2, and only if there is one.
     """
 
     kind: str = ""
@@ -167,6 +300,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
     has_message_ttl: bool = False
     schedules: bool = False
     transacts: bool = False
+    retry_policy: RetryPolicy | None = None
 
     @field_validator("created_at", "updated_at", "retiring_at")
     @classmethod
@@ -174,6 +308,10 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
         if moment is not None and moment.tzinfo is None:
             raise ValueError("times are stored in UTC: give the time a time zone")
         return moment
+
+    def to_text(self) -> str:
+        """Return the description as it is stored, which ``read_description`` reads; fields of format 2 only if they are set."""
+        return self.model_dump_json(exclude=None if self.retry_policy else {"retry_policy"})
 
     @property
     def generation(self) -> str:

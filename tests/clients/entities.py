@@ -119,6 +119,7 @@ CHECKS = {
     "receive-prefetch": Check(languages=("python", "java")),
     "abandon": Check(),
     "abandon-properties": Check(languages=("javascript", "go", "java")),
+    "abandon-delay": Check(languages=("javascript", "go", "java")),
     "defer-properties": Check(languages=("javascript", "go", "java")),
     "max-delivery-count": Check((Queue(max_delivery_count=2),)),
     "defer": Check(),

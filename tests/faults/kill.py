@@ -20,6 +20,10 @@ transactions. With ``--flow renewing`` receivers work for longer than their lock
 amqp`` all parties use the gateway, which is killed as well; with ``--flow amqp-transactions`` they send, move on and
 complete in transactions, and wait for nothing but the end of each.
 
+With ``--flow postponing`` receivers abandon some messages with a delay, and some without one, in a queue that has a retry
+policy; Redis is emptied as well, or goes back. No message may come before its delay is over, nor before that of the
+policy; those are left out that the policy postponed shortly before Redis was emptied, or since that earlier state.
+
 With ``--flow forgetting`` Redis is emptied, or goes back to an earlier state, while senders send plain and scheduled
 messages and messages with a time to live, some of them in transactions. Then *early* must be empty, which also counts
 late deliveries of messages with a time to live, and *again* leaves out the messages that were completed shortly before
@@ -57,7 +61,7 @@ from kafkabus import NEXT_AVAILABLE_SESSION, ServiceBusClient
 from kafkabus.embedded import EmbeddedRuntime
 from kafkabus.embedded.gateway import GatewayPorts
 from kafkabus.exceptions import ServiceBusError
-from kafkabus.management import FalseRuleFilter, ServiceBusAdministrationClient
+from kafkabus.management import FalseRuleFilter, RetryPolicy, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, split_subscription, subscription_name, topic_name
 from tests.clock import step
 from tests.faults import amqp_party
@@ -66,6 +70,7 @@ from tests.faults.party import (
     LIFE,
     NOT_FORWARDED,
     OVER_AMQP,
+    RETRY,
     RULE,
     SUBSCRIBING,
     TIMED,
@@ -109,6 +114,7 @@ CHANCE = 10.0
 """For how long, in seconds, receivers go on when senders have ended; messages that they leave are received afterwards."""
 MORE_VICTIMS = {
     "forgetting": ("emptied", "emptied", "older", "older"),
+    "postponing": ("emptied", "emptied", "older", "older"),
     "clocks": ("clock",) * 4,
     "amqp": ("gateway", "gateway"),
     "amqp-transactions": ("gateway", "gateway"),
@@ -120,6 +126,8 @@ WRITTEN_WITHIN = 30.0
 """After how many seconds a settlement is certainly written down, despite the kills."""
 LAG = 2.0
 """How many seconds a replica may lag behind its primary on a busy machine: what was settled then may come again."""
+ROUNDED = 0.005
+"""By how much, in seconds, times are rounded that ledgers and receivers write down."""
 SLACK = 5.0
 """How many seconds after a message's life a receiver may write down that it received it in time. Pauses do not count."""
 PARTIES = ("receiver", "sender", "broker-1", "redis", "upkeep", "pause")
@@ -143,6 +151,8 @@ MORE_CASES = [
     (0, "looping"),
     (0, "renewing"),
     (0, "clocks"),
+    (0, "postponing"),
+    (5, "postponing"),
     (0, "amqp"),
     (5, "amqp"),
 ]
@@ -568,6 +578,7 @@ def queues_for(runtime: Ground, sessions: int, flow: str) -> Generator[None]:
                 max_delivery_count=2000,
                 requires_session=sessions > 0 and name == QUEUE,
                 requires_duplicate_detection=flow == "detecting",
+                retry_policy=RetryPolicy.fixed(RETRY) if flow == "postponing" else None,
             )
         forwards = [] if flow in TRANSACTED else list(pairwise(names))
         with warnings.catch_warnings():
@@ -729,6 +740,13 @@ def _count(
     done = Counter(copy for _, copies in events(receives, "done") for copy in copies)
     written = {copy: moment for moment, copies in reversed(events(receives, "done")) for copy in copies}
     due = {body: float(words[0]) for _, words in events(sends, "due") for body in words[1:]}
+    postponed: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for kind in ("delayed", "retried"):
+        for moment, (until, *copies) in events(receives, kind):
+            # A delay that a receiver asked for outlives Redis.
+            if kind == "delayed" or not any(since < moment < end for since, end in forgotten):
+                for copy in copies:
+                    postponed[copy].append((moment, float(until) - ROUNDED))
 
     def is_forgotten(copy: str) -> bool:
         return any(since < written[copy] < until for since, until in forgotten)
@@ -736,7 +754,8 @@ def _count(
     def is_early(copy: str, moment: float) -> bool:
         body = copy.partition("@")[0]
         late = flow in TIMED and body in sent and kind_of(body, flow) == "mortal"
-        return moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
+        is_postponed = any(since < moment < until for since, until in postponed.get(copy, ()))
+        return is_postponed or moment < due.get(body, 0) or (late and moment > sent[body] + LIFE + SLACK + PAUSE)
 
     stored: defaultdict[str, list[str]] = defaultdict(list)
     for copy in deliveries:

@@ -34,7 +34,7 @@ from kafkabus_mapping.names import split_subscription
 
 FLOWS = (
     *("plain", "detecting", "scheduling", "forwarding", "hopping", "looping", "transactions", "subscribing", "ruling"),
-    *("renewing", "forgetting", "clocks", "amqp", "amqp-transactions"),
+    *("renewing", "forgetting", "clocks", "postponing", "amqp", "amqp-transactions"),
 )
 """The tasks of an entity beyond sending and receiving. If it detects duplicates, senders send messages more than once."""
 TRANSACTED = {"transactions", "amqp-transactions"}
@@ -58,6 +58,10 @@ RHYTHM = 0.05
 """For how long, in seconds, senders that send messages more than once send the same ones."""
 DELAY = 3.0
 """For how long, in seconds, messages are scheduled at the most."""
+POSTPONED = 0.1
+"""Which part of the messages is postponed by a delay, and as much again by the retry policy."""
+RETRY = 1.0
+"""The delay, in seconds, of the retry policy of flows in which messages are postponed."""
 SUBSCRIBING = {"subscribing", "ruling"}
 """Flows in which messages are sent to a topic, and a rule of one of its subscriptions is changed."""
 SUBJECTS = ("even", "odd")
@@ -166,15 +170,15 @@ def receive_and_renew(client: ServiceBusClient, source: str) -> None:
                 take(receiver, BATCH, LONG_WORK, renewer)
 
 
-def receive(client: ServiceBusClient, source: str) -> None:
+def receive(client: ServiceBusClient, source: str, flow: str) -> None:
     """Receive and complete for ever."""
     receiver = receiver_from(client, source)
     while True:
         with failures_told():
-            take(receiver)
+            take(receiver, postpones=flow == "postponing")
 
 
-def receive_sessions(client: ServiceBusClient, source: str) -> None:
+def receive_sessions(client: ServiceBusClient, source: str, flow: str) -> None:
     """Receive and complete for ever, a few times of each session."""
     while True:
         with (
@@ -182,7 +186,7 @@ def receive_sessions(client: ServiceBusClient, source: str) -> None:
             receiver_of(client, source, session_id=NEXT_AVAILABLE_SESSION, max_wait_time=1) as receiver,
         ):
             for _ in range(random.randrange(1, 4)):
-                take(receiver)
+                take(receiver, postpones=flow == "postponing")
 
 
 def move(client: ServiceBusClient, queue: str) -> None:
@@ -225,8 +229,10 @@ def take(
     count: int = 10 * BATCH,
     work: float = WORK,
     renewer: AutoLockRenewer | None = None,
+    *,
+    postpones: bool = False,
 ) -> None:
-    """Receive and complete once."""
+    """Receive and complete once; of some messages, postpone a part, by a delay or by the retry policy."""
     messages = receiver.receive_messages(count, max_wait_time=1)
     if messages:
         copies = [f"{message}@{message.sequence_number}" for message in messages]
@@ -235,8 +241,17 @@ def take(
             for message in messages:
                 renewer.register(receiver, message, max_lock_renewal_duration=10 * work)
         time.sleep(random.uniform(0, work))
+        if postpones:
+            for delay, kind in ((random.uniform(0, DELAY), "delayed"), (None, "retried")):
+                chosen = [message for message in messages if random.random() < POSTPONED]
+                messages = [message for message in messages if message not in chosen]
+                begun = time.time()
+                if chosen:
+                    receiver.abandon_messages(chosen, delay=delay)
+                    until = begun + (RETRY if delay is None else delay)
+                    tell(kind, f"{until:.3f}", *(f"{message}@{message.sequence_number}" for message in chosen))
         receiver.complete_messages(messages)
-        tell("done", *copies)
+        tell("done", *(f"{message}@{message.sequence_number}" for message in messages))
 
 
 @contextmanager
@@ -269,8 +284,8 @@ def take_part(
         elif role == "rule":
             change_rule(connection_string, entity)
         elif sessions:
-            receive_sessions(client, entity)
+            receive_sessions(client, entity, flow)
         elif flow == "renewing":
             receive_and_renew(client, entity)
         else:
-            receive(client, entity)
+            receive(client, entity, flow)

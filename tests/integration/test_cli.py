@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
+from datetime import datetime, timedelta, timezone
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -209,6 +211,60 @@ def test_settings_can_be_changed(namespace: Namespace) -> None:
     assert "SendDisabled" in namespace.run("send", "changed", "x", code=1).stderr
     assert "5 minutes" in namespace.run("queue", "update", "changed", "--lock-duration", "1h", code=1).stderr
     assert "nothing to change" in namespace.run("queue", "update", "changed", code=2).stderr
+
+
+def test_retry_policies_are_set_shown_and_removed(namespace: Namespace) -> None:
+    """Of queues and of subscriptions; a bad one is refused before anything is created."""
+    namespace.run("queue", "create", "patient", "--plain", "--retry-policy", "exponential:1s:5m")
+    assert namespace.json("queue", "show", "patient")["retry_policy"] == {
+        "kind": "exponential",
+        "delays": ["PT1S", "PT5M"],
+    }
+    assert "exponential:1s:5m" in namespace.run("queue", "show", "patient").stdout
+    told = namespace.run("queue", "update", "patient", "--retry-policy", "list:10s,1m,10m").stdout
+    assert told == "updated queue patient: retry_policy\n"
+    assert "list:10s,1m,10m" in namespace.run("queue", "show", "patient").stdout
+    namespace.run("queue", "update", "patient", "--retry-policy", "none")
+    assert namespace.json("queue", "show", "patient")["retry_policy"] is None
+    namespace.run("topic", "create", "slow", "--plain")
+    namespace.run("subscription", "create", "slow", "one", "--retry-policy", "fixed:10s")
+    assert "fixed:10s" in namespace.run("subscription", "show", "slow", "one").stdout
+    namespace.run("subscription", "update", "slow", "one", "--retry-policy", "none")
+    assert namespace.json("subscription", "show", "slow", "one")["retry_policy"] is None
+    namespace.run("topic", "delete", "slow")
+    refused = namespace.run("queue", "create", "hasty", "--retry-policy", "linear:1s", code=2).stderr
+    assert "--retry-policy 'linear:1s' is no retry policy" in " ".join(refused.replace("│", " ").split())
+    namespace.run("queue", "show", "hasty", code=4)
+
+
+def test_abandoned_messages_are_postponed(namespace: Namespace) -> None:
+    """Counts, peek and a message as JSON show it; others come at once."""
+    namespace.run("queue", "create", "postponed", "--plain")
+    namespace.run("send", "postponed", "one", "two", "three")
+    assert "POSTPONED" not in namespace.run("stats", "postponed").stdout
+    received = namespace.run("receive", "postponed", "--abandon", "--delay", "1h", "--max", "2")
+    assert received.stdout == "one\ntwo\n"
+    assert namespace.run("receive", "postponed", "--abandon", "--max", "1").stdout == "three\n"
+    counts = namespace.json("stats", "postponed")
+    assert (counts["active"], counts["postponed"], counts["partitions"][0]["postponed"]) == (3, 2, 2)
+    assert "POSTPONED" in namespace.run("stats", "postponed").stdout
+    peeked = namespace.run("peek", "postponed")
+    assert peeked.stdout == "one\ntwo\nthree\n"
+    assert re.search(r"^postponed: 2 of 3, until \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$", peeked.stderr, re.MULTILINE)
+    first, _, last = (json.loads(line) for line in namespace.run("peek", "postponed", "--json").stdout.splitlines())
+    until = datetime.fromisoformat(first["postponed_until_utc"].replace("Z", "+00:00"))
+    assert timedelta(minutes=55) < until - datetime.now(timezone.utc) < timedelta(hours=1)
+    assert "postponed_until_utc" not in last
+    namespace.run("queue", "create", "postponed-sessions", "--plain", "--sessions")
+    namespace.run("send", "postponed-sessions", "one", "--session-id", "s")
+    namespace.run("session", "receive", "postponed-sessions", "s", "--abandon", "--delay", "1h", "--max", "1")
+    assert namespace.json("stats", "postponed-sessions")["postponed"] == 1
+    for arguments, said in (
+        (("--delay", "1h"), "--delay 1h without --abandon"),
+        (("--delay", "8d", "--abandon"), "--delay 8d: a message is postponed by up to 7d"),
+    ):
+        refused = namespace.run("receive", "postponed", *arguments, code=2).stderr
+        assert said in " ".join(refused.replace("│", " ").split())
 
 
 def test_looking_takes_nothing(namespace: Namespace) -> None:

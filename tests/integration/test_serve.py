@@ -186,18 +186,20 @@ def test_metrics_count_messages_of_an_entity(server: Serving, namespace: str) ->
             sender.send_messages([ServiceBusMessage(str(number)) for number in range(8)])
             others.send_messages(ServiceBusMessage("x"))
         with client.get_queue_receiver("orders") as receiver:
-            messages = receiver.receive_messages(5, max_wait_time=PATIENCE_S)
-            while len(messages) < 5:
-                messages += receiver.receive_messages(5 - len(messages), max_wait_time=PATIENCE_S)
+            messages = receiver.receive_messages(6, max_wait_time=PATIENCE_S)
+            while len(messages) < 6:
+                messages += receiver.receive_messages(6 - len(messages), max_wait_time=PATIENCE_S)
             receiver.complete_messages(messages[:2])
             receiver.defer_message(messages[2])
             receiver.dead_letter_message(messages[3])
+            receiver.abandon_message(messages[4], delay=3600)
 
             def expected() -> bool:
                 found = server.metrics()
                 counts = {
-                    "kafkabus_active_messages": 5,  # three wait, one is locked, one is deferred
+                    "kafkabus_active_messages": 5,  # two wait, one is locked, one is deferred, one postponed
                     "kafkabus_deferred_messages": 1,
+                    "kafkabus_postponed_messages": 1,
                     "kafkabus_locked_messages": 1,
                     "kafkabus_dead_letter_messages": 1,
                     "kafkabus_scheduled_messages": 0,

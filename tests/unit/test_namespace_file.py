@@ -14,6 +14,7 @@ from kafkabus.management import (
     CorrelationRuleFilter,
     FalseRuleFilter,
     MessagingSku,
+    RetryPolicy,
     ServiceBusAdministrationClient,
     SqlRuleAction,
     SqlRuleFilter,
@@ -107,6 +108,31 @@ def test_what_differs_is_changed_and_the_rest_stays(
     assert set(rules) == {"$Default", "red"}, "nothing is deleted of a subscription that existed"
 
 
+def test_retry_policies_of_queues_and_subscriptions(
+    administration: ServiceBusAdministrationClient, tmp_path: Path
+) -> None:
+    """A file without one leaves a policy as it is."""
+
+    def apply(**policy: object) -> list[str]:
+        properties = {"Properties": {"RetryPolicy": policy}} if policy else {}
+        topic = {"Name": "paint", "Subscriptions": [{"Name": "paints", **properties}]}
+        return NamespaceFile.read(file_of(tmp_path, queues=[{"Name": "orders", **properties}], topics=[topic])).apply(
+            administration
+        )
+
+    assert len(apply(Kind="Exponential", Delays=["PT1S", "PT5M"])) == 3
+    growing = RetryPolicy.exponential(1, 300)
+    assert administration.get_queue("orders").retry_policy == growing
+    assert administration.get_subscription("paint", "paints").retry_policy == growing
+    assert apply(Kind="exponential", Delays=[1, "PT300S"]) == apply() == []
+    assert administration.get_queue("orders").retry_policy == growing
+    assert apply(Kind="Fixed", Delays=["PT10S"]) == [
+        "changed queue orders: RetryPolicy",
+        "changed subscription paint/Subscriptions/paints: RetryPolicy",
+    ]
+    assert administration.get_subscription("paint", "paints").retry_policy == RetryPolicy.fixed(10)
+
+
 def test_filters_for_all_and_for_no_messages(administration: ServiceBusAdministrationClient, tmp_path: Path) -> None:
     rules = [
         {"Name": "all", "Properties": {"FilterType": "True"}},
@@ -133,6 +159,18 @@ def test_the_namespace_has_a_tier_and_partitions(
         ({"queues": [{"Name": "q", "Properties": {"LockDuratoin": "PT1M"}}]}, "did you mean 'LockDuration'?"),
         ({"queues": [{"Name": "q", "Properties": {"Colour": "red"}}]}, "known are AutoDeleteOnIdle, "),
         ({"queues": [{"name": "q"}]}, "Queues[0].Name: Field required"),
+        (
+            {"queues": [{"Name": "q", "Properties": {"RetryPolicy": {"Kind": "Linear", "Delays": ["PT1S"]}}}]},
+            "Queues[0].Properties: RetryPolicy: kind 'linear' is unknown: choose 'fixed', 'exponential' or 'list'",
+        ),
+        (
+            {"queues": [{"Name": "q", "Properties": {"RetryPolicy": {"Kind": "Fixed", "Delays": ["P8D"]}}}]},
+            "Queues[0].Properties: RetryPolicy: a delay is 8 days, 0:00:00: the longest one is 7 days; choose a shorter one",
+        ),
+        (
+            {"queues": [{"Name": "q", "Properties": {"RetryPolicy": "fixed:10s"}}]},
+            """RetryPolicy is 'fixed:10s': write {"Kind": "Fixed", "Delays": ["PT10S"]}""",
+        ),
         ({"Queuse": []}, "UserConfig.Namespaces[0].Queuse: there is no entry of that name here"),
         (
             {"topics": [{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [{"Name": "r", "Properties": {}}]}]}]},

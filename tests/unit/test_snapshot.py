@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkabus._ledger.snapshot import Snapshot, read_snapshot
+from kafkabus._ledger.ranges import Counted
+from kafkabus._ledger.snapshot import Snapshot, Written, denies, read_snapshot, with_delays
 from kafkabus._ledger.verbs import PreparedVerb
 from kafkabus_mapping.checkpoints import BLOCK, block_text
 
@@ -202,12 +206,12 @@ def test_what_markers_say_is_settled_is() -> None:
 def test_a_snapshot_that_knows_less_than_markers() -> None:
     """If the snapshot still has an offset that a marker settled, the ledger went back."""
     snapshot = Snapshot(10, 1, waiting=[(0, 4, 1)], deferred=[(6, 7, 0)], moving=[(8, 0, prepared("complete", "1@a"))])
-    assert snapshot.denies("complete", [(2, 2)])
-    assert snapshot.denies("complete", [(6, 6)])
-    assert snapshot.denies("complete", [(10, 10)])
-    assert not snapshot.denies("complete", [(5, 5), (8, 9)])
-    assert not snapshot.denies("defer", [(6, 7)])
-    assert not snapshot.denies("abandon", [(0, 4)])
+    assert denies(snapshot, "complete", [(2, 2)])
+    assert denies(snapshot, "complete", [(6, 6)])
+    assert denies(snapshot, "complete", [(10, 10)])
+    assert not denies(snapshot, "complete", [(5, 5), (8, 9)])
+    assert not denies(snapshot, "defer", [(6, 7)])
+    assert not denies(snapshot, "abandon", [(0, 4)])
 
 
 def test_an_outdated_block_has_all_markers_told_anew() -> None:
@@ -311,3 +315,68 @@ def test_changed_properties_share_the_fate_of_their_transaction() -> None:
     after = snapshot.after(lambda _: True, [("defer", [(3, 3), (12, 12)], {"b": "true"}), ("complete", [(8, 8)], {})])
     assert after.changes == [(3, {"a": "1", "b": "true"}, False), (12, {"b": "true"}, False)]
     assert snapshot.after(lambda _: True, []).changes == [CHANGES[0], (8, {"a": "3"}, False)]
+
+
+# Postponed messages.
+
+
+def test_postponed_messages_are_written_down() -> None:
+    """They wait, and beside that have a time; of those that do not wait, nothing is known."""
+    snapshot = Snapshot(10, 5, waiting=[(2, 4, 1)], postponed=[(3, 1_000), (7, 2_000)])
+    assert snapshot.postponed == [(3, 1_000)]
+    assert read_snapshot(*written(snapshot)) == snapshot
+
+
+def test_a_message_beyond_the_cursor_can_be_postponed() -> None:
+    """It was seized there; claims pass it over as long as it is postponed, as the script that restores it sees to."""
+    snapshot = Snapshot(10, 5, waiting=[(12, 13, 1)], postponed=[(12, 1_000)], skipped=[12, 13])
+    assert (snapshot.waiting, snapshot.skipped) == ([(12, 12, 1)], [])
+    assert read_snapshot(*written(snapshot)) == snapshot
+    assert snapshot.within(0, 12).postponed == []
+
+
+@pytest.mark.parametrize(
+    ("ranges", "postponed", "waiting"),
+    [
+        ([(2, 2, 1)], [(2, 500)], [(2, 2, 1), (3, 4, 0)]),
+        ([(2, 4, 2)], [(2, 500), (3, 500), (4, 500)], [(2, 4, 2)]),
+        # They were delivered again since.
+        ([(6, 7, 1)], [], [(2, 4, 0)]),
+        # They are settled.
+        ([(0, 1, 1)], [], [(2, 4, 0)]),
+        # They were granted after the snapshot.
+        ([(12, 12, 1)], [(12, 500)], [(2, 4, 0), (12, 12, 1)]),
+        # They are deferred, moving, or no messages.
+        ([(5, 5, 1), (8, 8, 1), (11, 11, 1)], [], [(2, 4, 0)]),
+    ],
+)
+def test_delays_that_a_snapshot_does_not_have(
+    ranges: list[Counted], postponed: list[tuple[int, int]], waiting: list[Counted]
+) -> None:
+    """They count for messages that may still be received, and were not delivered since."""
+    snapshot = Snapshot(10, 5, waiting=[(2, 4, 0), (6, 7, 3)], deferred=[(5, 5, 0)], moving=[(8, 0, "x")], skipped=[11])
+    known = with_delays(snapshot, [(ranges, 500)])
+    assert known.postponed == postponed
+    assert known.waiting == sorted([*waiting, (6, 7, 3)])
+
+
+def test_of_two_delays_the_later_one_counts() -> None:
+    """The last record is the latest; one that is over makes the message available."""
+    snapshot = Snapshot(10, 5, waiting=[(2, 2, 0)], postponed=[(2, 100)])
+    assert with_delays(snapshot, [([(2, 2, 1)], 900), ([(2, 2, 2)], 500)]).postponed == [(2, 500)]
+
+
+def test_a_ledger_that_went_back_is_as_patient_as_it_was() -> None:
+    """Of two times, the later one counts."""
+    later = Snapshot(10, 5, waiting=[(2, 2, 1), (4, 4, 1)], postponed=[(2, 900), (4, 100)])
+    earlier = Snapshot(10, 6, waiting=[(2, 2, 2)], postponed=[(2, 500)])
+    assert later.merged(earlier).postponed == [(2, 900)]
+
+
+def test_the_script_gets_postponed_messages_with_their_deliveries() -> None:
+    """Beside the waiting ones, or with sessions among them."""
+    written_down = Written(Snapshot(10, 5, waiting=[(2, 4, 1)], postponed=[(3, 1_000)]))
+    plain, with_sessions = (json.loads(written_down.to_script(sessions=sessions)) for sessions in (False, True))
+    assert plain["postponed"] == with_sessions["postponed"] == [["3", "1", "1000"]]
+    assert plain["waiting"] == [["2", "2", "1"], ["4", "4", "1"]]
+    assert with_sessions["waiting"] == [["2", "4", "1"]]

@@ -28,6 +28,7 @@ from kafkabus._async.redis.connection import DescriptionCache
 from kafkabus._async.stores.checkpoints import Checkpoints
 from kafkabus._async.stores.clock_skew import ClockSkew
 from kafkabus._async.stores.entity_descriptions import EntityDescriptions
+from kafkabus._async.stores.postponements import Postponements
 from kafkabus._async.stores.record_archive import RecordArchive
 from kafkabus._async.stores.session_states import SessionStates
 from kafkabus._async.stores.transaction_markers import TransactionMarkers
@@ -48,6 +49,7 @@ class Stores:
         session_states: The states of sessions.
         markers: The outcomes of transactions.
         archive: The records that are kept apart from their logs.
+        postponements: The delays of messages that applications asked for.
         clock_skew: The difference between the brokers' clock and this machine's.
     """
 
@@ -55,6 +57,7 @@ class Stores:
     session_states: SessionStates
     markers: TransactionMarkers
     archive: RecordArchive
+    postponements: Postponements
     clock_skew: ClockSkew
 
 
@@ -142,6 +145,7 @@ class ClientContext:
             session_states=SessionStates(connections),
             markers=TransactionMarkers(connections),
             archive=RecordArchive(connections),
+            postponements=Postponements(connections),
             clock_skew=ClockSkew(connections),
         )
         self.availability = PartitionAvailability(connections)
@@ -163,6 +167,7 @@ class ClientContext:
                 session_states=stores.session_states,
                 markers=stores.markers,
                 archive=stores.archive,
+                postponements=stores.postponements,
             ),
             lifecycle=EntityLifecycle(
                 connections,

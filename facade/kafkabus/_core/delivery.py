@@ -23,6 +23,8 @@ class Delivery:
         deferred: Whether the messages were deferred; if they are given back, they are deferred again.
         session: Whether the lease is that of a locked session.
         scheduled: Whether the messages wait for their time.
+        postponed_until: The time before which the messages are not received again, ms since 1970; None if they are not
+            postponed.
     """
 
     entity: str
@@ -34,6 +36,7 @@ class Delivery:
     deferred: bool = False
     session: bool = False
     scheduled: bool = False
+    postponed_until: int | None = None
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -45,6 +46,14 @@ def has_sessions(path: EntityPath, description: EntityDescription) -> bool:
 def detects_duplicates(path: EntityPath, description: EntityDescription) -> bool:
     """Return whether an entity of a queue with this description detects duplicates; dead-letter queues do not."""
     return description.requires_duplicate_detection and not path.is_dead_letter
+
+
+def retries_of(description: EntityDescription) -> str | None:
+    """Return an entity's retry policy, as the ledgers' scripts read it; None if it has none."""
+    policy = description.retry_policy
+    if policy is None:
+        return None
+    return json.dumps({"delays": policy.delays_ms, "most": description.max_delivery_count}, separators=(",", ":"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +120,10 @@ class Entity:
         return entity.with_description(description)
 
     def with_description(self, description: EntityDescription) -> Entity:
-        """Return the entity with this description; its ledgers stay the same objects, which count this client's requests."""
+        """Return the entity with this description; its ledgers stay the same objects, which count this client's requests.
+
+        The ledgers go by the description's retry policy from now on.
+        """
         subscription_filter = None
         if self.path.is_dead_letter:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
@@ -120,6 +132,9 @@ class Entity:
             description = description.model_copy(update={"default_message_time_to_live": lives})
             same = self.subscription_filter is not None and description == self.description
             subscription_filter = self.subscription_filter if same else _filter_of(description, self.max_message_bytes)
+        retries = None if self.path.is_dead_letter else retries_of(description)
+        for ledger in self.ledgers:
+            ledger.retries = retries
         return replace(self, description=description, subscription_filter=subscription_filter)
 
     def delivery(
@@ -132,10 +147,13 @@ class Entity:
         deferred: bool = False,
         session: bool = False,
         scheduled: bool = False,
+        postponed_until: int | None = None,
     ) -> Delivery:
         """Return a delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
-        return Delivery(self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled)
+        return Delivery(
+            self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled, postponed_until
+        )
 
     @property
     def kind(self) -> str:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus
+from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus, RetryPolicy
 from kafkabus_mapping.field_access import FieldAccess
 from kafkabus_mapping.formats import FIRST
 from kafkabus_mapping.namespaces import NamespaceDescription
@@ -183,6 +183,7 @@ class QueueProperties(EntityProperties):
         enable_express: Kept for compatibility.
         authorization_rules: Carried, not checked.
         settled_retention: How long settled records stay in Kafka; kafkabus's own.
+        retry_policy: When messages are available again that were received and not settled; None: at once. kafkabus's own.
     """
 
     enable_partitioning: bool
@@ -205,6 +206,7 @@ class QueueProperties(EntityProperties):
     enable_express: bool
     authorization_rules: list[AuthorizationRule]
     settled_retention: timedelta
+    retry_policy: RetryPolicy | None = None
 
 
 @dataclass(kw_only=True)
@@ -270,6 +272,7 @@ class SubscriptionProperties(EntityProperties):
         user_metadata: Free text.
         forward_to: Address of the entity that its messages move on to, or None.
         forward_dead_lettered_messages_to: Address of the entity that its dead-lettered messages move on to, or None.
+        retry_policy: See ``QueueProperties``.
     """
 
     lock_duration: timedelta
@@ -285,6 +288,7 @@ class SubscriptionProperties(EntityProperties):
     user_metadata: str
     forward_to: str | None
     forward_dead_lettered_messages_to: str | None
+    retry_policy: RetryPolicy | None = None
 
 
 P = TypeVar("P", bound=EntityProperties)
@@ -354,6 +358,7 @@ class PartitionRuntimeProperties:
         dead_letter_message_count: Messages of its dead-letter queue.
         scheduled_message_count: Messages whose time has not come.
         transfer_dead_letter_message_count: Messages that could not be forwarded.
+        postponed_message_count: How many of the active messages are postponed.
     """
 
     partition: int
@@ -361,6 +366,7 @@ class PartitionRuntimeProperties:
     dead_letter_message_count: int
     scheduled_message_count: int = 0
     transfer_dead_letter_message_count: int = 0
+    postponed_message_count: int = 0
 
 
 @dataclass(kw_only=True)
@@ -373,6 +379,7 @@ class MessageCountDetails:
         scheduled_message_count: Messages whose time has not come.
         transfer_dead_letter_message_count: Messages that could not be forwarded.
         transfer_message_count: Messages on their way to another entity.
+        postponed_message_count: How many of the active messages are postponed; kafkabus's own.
     """
 
     active_message_count: int | None = None
@@ -380,6 +387,7 @@ class MessageCountDetails:
     scheduled_message_count: int | None = None
     transfer_dead_letter_message_count: int | None = None
     transfer_message_count: int | None = None
+    postponed_message_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -419,12 +427,13 @@ class SubscriptionRuntimeProperties:
         created_at_utc: When it was created.
         updated_at_utc: When its settings were last changed.
         accessed_at_utc: When a message was last stored in the topic, or it was last received from, to the second or so.
-        total_message_count: All that follow.
+        total_message_count: All that follow; those that are postponed count once.
         active_message_count: Messages that wait or are locked.
         dead_letter_message_count: Messages of its dead-letter queue.
         transfer_message_count: Messages on their way to another entity.
         transfer_dead_letter_message_count: Messages that could not be forwarded.
         partitions: The counts of each partition; kafkabus's own.
+        postponed_message_count: How many of the active messages are postponed; kafkabus's own.
     """
 
     name: str
@@ -437,6 +446,7 @@ class SubscriptionRuntimeProperties:
     transfer_message_count: int = 0
     transfer_dead_letter_message_count: int = 0
     partitions: tuple[PartitionRuntimeProperties, ...] = field(default=())
+    postponed_message_count: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,7 +474,7 @@ class QueueRuntimeProperties:
         created_at_utc: When it was created.
         updated_at_utc: When its settings were last changed.
         accessed_at_utc: When a message was last stored in it, or it was last received from, to the second or so.
-        total_message_count: All that follow.
+        total_message_count: All that follow; those that are postponed count once.
         active_message_count: Messages that wait or are locked.
         dead_letter_message_count: Messages of its dead-letter queue.
         scheduled_message_count: Messages whose time has not come.
@@ -472,6 +482,7 @@ class QueueRuntimeProperties:
         transfer_dead_letter_message_count: Messages that could not be forwarded.
         size_in_bytes: Of all of these, as their sizes are counted; estimated by the mean of some 16 of each queue of them.
         partitions: The counts of each partition; kafkabus's own.
+        postponed_message_count: How many of the active messages are postponed; kafkabus's own.
     """
 
     name: str
@@ -486,3 +497,4 @@ class QueueRuntimeProperties:
     transfer_message_count: int = 0
     transfer_dead_letter_message_count: int = 0
     partitions: tuple[PartitionRuntimeProperties, ...] = field(default=())
+    postponed_message_count: int = 0

@@ -19,7 +19,7 @@ from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyTyp
 from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError
-from kafkabus._core.raw_message import OF_THE_BROKER, Identifier, RawMessage, identifier_in, text_of
+from kafkabus._core.raw_message import OF_THE_BROKER, POSTPONED_UNTIL, Identifier, RawMessage, identifier_in, text_of
 from kafkabus._core.receipt import Receipt
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -528,7 +528,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         *ServiceBusMessage._shown,
         *("auto_renew_error", "dead_letter_error_description", "dead_letter_reason", "dead_letter_source"),
         *("delivery_count", "enqueued_sequence_number", "enqueued_time_utc", "expires_at_utc", "sequence_number"),
-        *("lock_token", "locked_until_utc", "state"),
+        *("lock_token", "locked_until_utc", "postponed_until_utc", "state"),
     )
 
     def __init__(self, record: Record, delivery: Delivery) -> None:
@@ -586,6 +586,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
             "x-opt-locked-until": None if self.locked_until_utc is None else to_milliseconds(self.locked_until_utc),
             "x-opt-message-state": int(self.state),
             "x-opt-deadletter-source": self.dead_letter_source,
+            POSTPONED_UNTIL: self._receipt.delivery.postponed_until,
         }
         return RawMessage(
             self,
@@ -659,6 +660,15 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         if self._receipt.delivery.scheduled:
             return ServiceBusMessageState.SCHEDULED
         return ServiceBusMessageState.DEFERRED if self._receipt.delivery.deferred else ServiceBusMessageState.ACTIVE
+
+    @property
+    def postponed_until_utc(self) -> datetime | None:
+        """When a peeked message can be received again that was abandoned with a delay; None if it is not postponed.
+
+        Its state is ``ACTIVE``, as the service has no such messages.
+        """
+        until = self._receipt.delivery.postponed_until
+        return None if until is None else from_milliseconds(until)
 
     @property
     def delivery_count(self) -> int:
@@ -955,6 +965,11 @@ class _DecodedMessage(ServiceBusReceivedMessage):
     def state(self) -> ServiceBusMessageState:
         """As its annotation says; active without one."""
         return ServiceBusMessageState(self._annotation("x-opt-message-state") or 0)
+
+    @property
+    def postponed_until_utc(self) -> datetime | None:
+        """As its annotation says."""
+        return self._moment(POSTPONED_UNTIL)
 
     @property
     def delivery_count(self) -> int:

@@ -73,6 +73,8 @@ MARKER_TOPIC: Mapping[str, str] = {
     "max.message.bytes": "2000000",
 }
 """Of markers of transactions, which are needed until the ledgers that they name are written down; that is done all the time."""
+DELAY_TOPIC: Mapping[str, str] = {**MARKER_TOPIC, "retention.ms": "691200000"}
+"""Of delays of messages, which are over after seven days at the most, and a day beside."""
 
 
 DEFAULTS_MARK = "kafkabus.topic.defaults"

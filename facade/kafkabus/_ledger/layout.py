@@ -131,6 +131,7 @@ RUN = Grammar("run", "<first>[-<last>][*<count>]")
 RETURNED = Grammar("returned", "<first>:<last>:<count>")
 DEFERRED = Grammar("deferred", "<offset>:<count>")
 SCHEDULED = Grammar("scheduled", "<offset>:<when>")
+POSTPONED = Grammar("postponed", "<offset>:<count>:<session:rest>")
 MOVE = Grammar("move", "<count>|<intent:rest>")
 PREPARED = Grammar("prepared", "prepared:<verb:word>:<lease:hex>:<kind:kind>:<expiry>:<transaction:rest>")
 """The intent of a message that a transaction prepared."""
@@ -140,7 +141,7 @@ IDENTIFIER = Grammar("identifier", "<offset>:<when>:<source:rest>")
 LATE = Grammar("late", ",<offset>:<since>:<bytes>")
 """A transfer that was not finished in time, since when, ms, and the size of its copy if the destination refuses it, else 0."""
 
-GRAMMARS = (RUN, RETURNED, DEFERRED, SCHEDULED, MOVE, PREPARED, STATE, HOLDER, IDENTIFIER, LATE)
+GRAMMARS = (RUN, RETURNED, DEFERRED, SCHEDULED, POSTPONED, MOVE, PREPARED, STATE, HOLDER, IDENTIFIER, LATE)
 
 KEYS = (
     Key("meta", "hash", "the fields below"),
@@ -165,6 +166,13 @@ KEYS = (
     Key("deferred", "zset", f'"{DEFERRED.form}" by offset: set aside, granted by offset only'),
     Key("scheduled", "zset", f'"{SCHEDULED.form}" by offset: not granted before their time; claims skip them'),
     Key("due", "zset", "the same offsets, with 15 digits, by when that is, ms"),
+    Key(
+        "postponed",
+        "zset",
+        f'"{POSTPONED.form}" by offset: returned, and not granted before a time. In a ledger with sessions, the message waits '
+        "in its session, or in redeliverable until it is filed; the session is empty if it is not known yet",
+    ),
+    Key("wakes", "zset", "the same offsets, with 15 digits, by that time, ms"),
     Key("moved", "hash", "offset -> offset there, of transfers that ended lately"),
     Key(
         "properties",
@@ -223,6 +231,7 @@ FIELDS = (
     Field("dedup_epoch", "the latest leader epoch of a record below both", Reading.NUMBER, "-1"),
     Field("schedules", "1 if records of scheduled messages are in the log", Reading.FLAG),
     Field("scheduled", "how many wait for their time"),
+    Field("postponed", "how many are postponed"),
     Field(
         "moving",
         "how many transfers are under way, unless a script died; a checkpoint counts them again",

@@ -16,6 +16,7 @@ from importlib import resources
 FRAGMENTS = (
     "layout.lua",
     "prelude.lua",
+    "postponed.lua",
     "session_index.lua",
     "lease.lua",
     "settle.lua",
@@ -33,7 +34,16 @@ FRAGMENTS = (
 )
 """Files of the program that has all operations, in the order in which they are joined."""
 
-_RECEIVING = ("layout.lua", "prelude.lua", "session_index.lua", "lease.lua", "settle.lua", "claim.lua", "request.lua")
+_RECEIVING = (
+    "layout.lua",
+    "prelude.lua",
+    "postponed.lua",
+    "session_index.lua",
+    "lease.lua",
+    "settle.lua",
+    "claim.lua",
+    "request.lua",
+)
 
 PROGRAMS = (
     _RECEIVING,

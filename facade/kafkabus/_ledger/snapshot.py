@@ -68,10 +68,13 @@ class Snapshot:
         duplicates: Ranges of the duplicates among those records that are in the window, ascending.
         schedules: Whether the log holds records of scheduled messages.
         scheduled: Offset of each message that waits for its time, and that time, ms since 1970, ascending.
+        postponed: Offset of each waiting message that is not granted again before a time, and that time, ms since 1970,
+            ascending.
         markers: An offset in the log of the namespace's transactions: the snapshot accounts for each transaction whose record
             is below it, or has it prepared, so that its messages are moving. None if this was not looked up.
         changes: Offset and changed application properties (name to JSON text) of each message that has some, ascending; and
             whether a transaction that is not over would change them.
+        written_at: When it was written down, ms since 1970; None if it was not: it is of a ledger that exists.
     """
 
     cursor: int
@@ -87,20 +90,30 @@ class Snapshot:
     duplicates: list[Range] = field(default_factory=list)
     schedules: bool = False
     scheduled: list[tuple[int, int]] = field(default_factory=list)
+    postponed: list[tuple[int, int]] = field(default_factory=list)
     markers: int | None = None
     changes: list[Changed] = field(default_factory=list)
+    written_at: int | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         # Messages seized beyond the cursor are void for claims while they are held; in a rebuilt ledger they simply wait.
         held = {offset for first, last, _ in self.waiting for offset in range(max(first, self.cursor), last + 1)}
         held |= {offset for offset, _ in self.scheduled}
         self.skipped = sorted(offset for offset in set(self.skipped) - held if offset >= self.cursor)
-        self.waiting = _below(self.waiting, self.cursor)
+        ahead = [entry for entry in self.postponed if entry[0] >= self.cursor]
+        self.waiting = joined(
+            [
+                *_below(self.waiting, self.cursor),
+                # These are passed over by claims as long as they are postponed.
+                *cut(self.waiting, union((offset, offset) for offset, _ in ahead)),
+            ]
+        )
         # Offsets below the cursor, and those beyond it that claims pass over.
         passed_over = union([(0, self.cursor - 1), *((offset, offset) for offset in self.skipped)])
         self.deferred = joined(cut(self.deferred, passed_over))
         self.moving = sorted(self.moving)
         self.scheduled = sorted(self.scheduled)
+        self.postponed = _of_waiting(self.postponed, self.waiting)
         # Redis has the properties of a message in no order.
         self.changes = sorted(
             ((offset, dict(sorted(change.items())), prepared) for offset, change, prepared in self.changes),
@@ -165,6 +178,8 @@ class Snapshot:
                     parts[block].setdefault(kind, []).append(part)
         for offset, when in self.scheduled:
             parts[offset // BLOCK].setdefault("scheduled", []).append((offset, when))
+        for offset, until in self.postponed:
+            parts[offset // BLOCK].setdefault("postponed", []).append((offset, until))
         return {block: json.dumps(part, separators=(",", ":")) for block, part in parts.items()}
 
     def change_chunks(self) -> dict[str, str]:
@@ -209,8 +224,10 @@ class Snapshot:
                 *(entry for entry in self.scheduled if stays(entry[0])),
                 *((offset, due) for offset, due in unknown.items() if due is not None),
             ],
+            postponed=[entry for entry in self.postponed if stays(entry[0])],
             markers=self.markers,
             changes=[entry for entry in self.changes if stays(entry[0])],
+            written_at=self.written_at,
         )
 
     @property
@@ -240,6 +257,7 @@ class Snapshot:
         scheduled = [(offset, times[offset]) for offset in offsets_of(common(still, open_ones))]
         apart = union((entry[0], entry[0]) for entries in (moving, scheduled) for entry in entries)
         aside = [(first, last) for first, last, _ in (*self.deferred, *earlier.deferred)]
+        aside += [(offset, offset) for offset, _ in (*self.postponed, *earlier.postponed)]
         rest = minus(common(open_ones, union([(0, ahead.cursor - 1), *aside])), apart)
         homes: list[list[Counted]] = []
         for pair in ((earlier.deferred, self.deferred), (self.waiting, earlier.waiting)):
@@ -264,8 +282,11 @@ class Snapshot:
             duplicates=earlier.duplicates,
             schedules=self.schedules or earlier.schedules,
             scheduled=scheduled,
+            # Of two times, the later one was set later: a message is not locked before the first one.
+            postponed=sorted([*earlier.postponed, *self.postponed]),
             markers=earlier.markers,
             changes=changes,
+            written_at=earlier.written_at,
         )
 
     def marked(self, names: Collection[str]) -> Snapshot:
@@ -275,20 +296,6 @@ class Snapshot:
             has_message_ttl=self.has_message_ttl or "has_message_ttl" in names,
             schedules=self.schedules or "schedules" in names,
         )
-
-    def denies(self, verb: PreparedVerb, ranges: Sequence[Range]) -> bool:
-        """Return whether messages that a transaction had settled before can, by this snapshot, still be received.
-
-        Args:
-            verb: The transaction's settlement, see ``after``.
-            ranges: Offsets of the messages.
-        """
-        if verb == "abandon":
-            return False
-        still = [(first, last) for first, last, _ in self.waiting]
-        still += [] if verb == "defer" else [(first, last) for first, last, _ in self.deferred]
-        still += minus([(self.cursor, NEVER)], [(offset, offset) for offset in self.skipped])
-        return bool(common(still, ranges))
 
     def after(
         self, committed: Callable[[str], bool], settled: Iterable[tuple[PreparedVerb, Sequence[Range], Change]]
@@ -360,9 +367,16 @@ class Written:
     window_start: int | None = None
     rules_version: int = 0
 
-    def to_script(self) -> str:
-        """Return the text that ``lua/restore.lua`` reads."""
+    def to_script(self, *, sessions: bool = False) -> str:
+        """Return the text that ``lua/restore.lua`` reads.
+
+        Args:
+            sessions: Whether the ledger files messages in sessions; postponed ones wait in these then.
+        """
         snapshot = self.snapshot
+        apart = union((offset, offset) for offset, _ in snapshot.postponed)
+        counts = {first: count for first, _, count in cut(snapshot.waiting, [(at, at) for at in offsets_of(apart)])}
+        waiting = snapshot.waiting if sessions or not apart else cut(snapshot.waiting, minus([(0, NEVER)], apart))
         known: dict[str, object] = {} if snapshot.epoch is None else {"epoch": str(snapshot.epoch)}
         if snapshot.dedup_upto is not None:
             dedup_upto = (
@@ -381,7 +395,8 @@ class Written:
                 "cursor": str(snapshot.cursor),
                 "version": str(snapshot.version + VERSIONS_AHEAD),
                 "has_message_ttl": snapshot.has_message_ttl,
-                "waiting": [list(map(str, part)) for part in snapshot.waiting],
+                "waiting": [list(map(str, part)) for part in waiting],
+                "postponed": [(str(offset), str(counts[offset]), str(until)) for offset, until in snapshot.postponed],
                 "deferred": [list(map(str, part)) for part in snapshot.deferred],
                 "moving": [list(map(str, part)) for part in snapshot.moving],
                 "skipped": list(map(str, snapshot.skipped)),
@@ -393,6 +408,56 @@ class Written:
             },
             separators=(",", ":"),
         )
+
+
+def denies(snapshot: Snapshot, verb: PreparedVerb, ranges: Sequence[Range]) -> bool:
+    """Return whether messages that a transaction had settled before can, by a snapshot, still be received.
+
+    Args:
+        snapshot: The snapshot.
+        verb: The transaction's settlement, see ``Snapshot.after``.
+        ranges: Offsets of the messages.
+    """
+    if verb == "abandon":
+        return False
+    still = [(first, last) for first, last, _ in snapshot.waiting]
+    still += [] if verb == "defer" else [(first, last) for first, last, _ in snapshot.deferred]
+    still += minus([(snapshot.cursor, NEVER)], [(offset, offset) for offset in snapshot.skipped])
+    return bool(common(still, ranges))
+
+
+def with_delays(snapshot: Snapshot, delays: Iterable[tuple[Sequence[Counted], int]]) -> Snapshot:
+    """Return a snapshot with delays that applications have asked for since, or shortly before.
+
+    A delay counts if the snapshot knows of no later delivery of the message.
+
+    Args:
+        snapshot: The snapshot.
+        delays: The messages' offsets, with the number of deliveries that each had then; and the time until which they are
+            postponed, ms since 1970.
+    """
+    latest: dict[int, tuple[int, int]] = {}
+    for ranges, until in delays:
+        for first, last, count in ranges:
+            for offset in range(first, last + 1):
+                if count >= latest.get(offset, (0, 0))[0]:
+                    latest[offset] = count, until
+    asked = union((offset, offset) for offset in latest)
+    skipped = [(offset, offset) for offset in snapshot.skipped]
+    # Nothing is known of messages that were granted since.
+    known = [(first, last, 0) for first, last in minus(common(asked, [(snapshot.cursor, NEVER)]), skipped)]
+    chosen = [
+        offset
+        for first, last, deliveries in [*cut(snapshot.waiting, asked), *known]
+        for offset in range(first, last + 1)
+        if deliveries <= latest[offset][0]
+    ]
+    others = cut(snapshot.waiting, minus([(0, NEVER)], union((offset, offset) for offset in chosen)))
+    return replace(
+        snapshot,
+        waiting=joined([*others, *((offset, offset, latest[offset][0]) for offset in chosen)]),
+        postponed=list((dict(snapshot.postponed) | {offset: latest[offset][1] for offset in chosen}).items()),
+    )
 
 
 def read_snapshot(head: str, blocks: Mapping[int, str], changes: Mapping[str, str] | None = None) -> Snapshot:
@@ -426,6 +491,15 @@ def _chunks(changes: Sequence[Changed], first: int, size: int) -> Iterator[tuple
     part = BLOCK if size > BLOCK else max(size // 2, 1)
     for (begin, _), group in groupby(changes, lambda change: (change[0] // part * part, size == 1 and change[2])):
         yield from _chunks(list(group), begin, part)
+
+
+def _of_waiting(postponed: Iterable[tuple[int, int]], waiting: Sequence[Counted]) -> list[tuple[int, int]]:
+    """Return the postponed messages that wait, ascending; of two times, the later one."""
+    latest: dict[int, int] = {}
+    for offset, until in postponed:
+        latest[offset] = max(until, latest.get(offset, 0))
+    there = common(union((offset, offset) for offset in latest), union((first, last) for first, last, _ in waiting))
+    return [(offset, latest[offset]) for offset in offsets_of(there)] if latest else []
 
 
 def _below(ranges: list[Counted], cursor: int) -> list[Counted]:

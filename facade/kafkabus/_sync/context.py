@@ -35,6 +35,7 @@ from kafkabus._sync.redis.connection import DescriptionCache
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus._sync.stores.clock_skew import ClockSkew
 from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
+from kafkabus._sync.stores.postponements import Postponements
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus._sync.stores.transaction_markers import TransactionMarkers
@@ -49,6 +50,7 @@ class Stores:
         session_states: The states of sessions.
         markers: The outcomes of transactions.
         archive: The records that are kept apart from their logs.
+        postponements: The delays of messages that applications asked for.
         clock_skew: The difference between the brokers' clock and this machine's.
     """
 
@@ -56,6 +58,7 @@ class Stores:
     session_states: SessionStates
     markers: TransactionMarkers
     archive: RecordArchive
+    postponements: Postponements
     clock_skew: ClockSkew
 
 
@@ -143,6 +146,7 @@ class ClientContext:
             session_states=SessionStates(connections),
             markers=TransactionMarkers(connections),
             archive=RecordArchive(connections),
+            postponements=Postponements(connections),
             clock_skew=ClockSkew(connections),
         )
         self.availability = PartitionAvailability(connections)
@@ -164,6 +168,7 @@ class ClientContext:
                 session_states=stores.session_states,
                 markers=stores.markers,
                 archive=stores.archive,
+                postponements=stores.postponements,
             ),
             lifecycle=EntityLifecycle(
                 connections,

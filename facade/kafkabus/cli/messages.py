@@ -39,6 +39,7 @@ def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
         "expires_at_utc": message.expires_at_utc,
         "delivery_count": message.delivery_count,
         "state": message.state.name.lower(),
+        "postponed_until_utc": message.postponed_until_utc,
         "session_id": message.session_id,
         "partition_key": message.partition_key,
         "subject": message.subject,

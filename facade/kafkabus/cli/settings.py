@@ -12,13 +12,15 @@ from uuid import UUID
 import typer
 
 from kafkabus.cli.durations import format_duration
+from kafkabus.cli.retry_policies import format_policy
 from kafkabus_mapping.durations import iso_duration
+from kafkabus_mapping.entities import RetryPolicy
 from kafkabus_mapping.secret import Secret
 
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties, SubscriptionProperties, TopicProperties
 
-_CLEARED = ("forward_to", "forward_dead_lettered_messages_to")
+_CLEARED = ("forward_to", "forward_dead_lettered_messages_to", "retry_policy")
 """Settings that an empty text clears."""
 _KEYS = ("primary_key", "secondary_key")
 """Settings of authorization rules that are masked."""
@@ -63,6 +65,8 @@ def settings_text(properties: Mapping[str, object]) -> dict[str, str]:
 def _format_value(value: object) -> str:
     if isinstance(value, timedelta):
         return format_duration(value)
+    if isinstance(value, RetryPolicy):
+        return format_policy(value)
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None or value == []:
@@ -81,9 +85,11 @@ def settings_json(properties: Mapping[str, object]) -> dict[str, object]:
 def _json_value(value: object) -> object:
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, RetryPolicy):
+        value = value.model_dump()
     if isinstance(value, Mapping):
         return settings_json(value)
-    if isinstance(value, list):
+    if isinstance(value, (list, tuple)):
         return [_json_value(item) for item in value]
     write = next((write for kind, write in _WRITTEN.items() if isinstance(value, kind)), None)
     return value if write is None else write(value)

@@ -21,6 +21,7 @@ OPTIONS = {
     "partition_key": "--partition-key",
     "requires_duplicate_detection": "--detect-duplicates",
     "requires_session": "--sessions",
+    "retry_policy": "--retry-policy",
     "session_id": "--session-id",
     "settled_retention": "--settled-retention",
     "user_metadata": "--user-metadata",

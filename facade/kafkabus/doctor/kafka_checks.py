@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
-from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, ENTITY_TOPIC, MARKER_TOPIC
+from kafkabus._kafka.topic_admin import CLOCK_TOPIC, COMPACTED_TOPIC, DELAY_TOPIC, ENTITY_TOPIC, MARKER_TOPIC
 from kafkabus.doctor.check import Check, list_names, of_tls
 from kafkabus.doctor.facts import NEARLY_FULL, Facts, Missing, require_fact
 from kafkabus.doctor.findings import Finding, failure, ok, warning
@@ -23,7 +23,11 @@ _RELEASES = {15: "3.5", 16: "3.7", 17: "3.9", 18: "4.1"}
 """Kafka's releases by the latest version of the request to fetch that each was the first to know."""
 _ANY_REPLICAS = 3
 """The number of replicas that kafkabus gives a topic if there are as many brokers."""
-_OF_PURPOSES: Mapping[str, Mapping[str, str]] = {"CLOCK": CLOCK_TOPIC, "TRANSACTIONS": MARKER_TOPIC}
+_OF_PURPOSES: Mapping[str, Mapping[str, str]] = {
+    "CLOCK": CLOCK_TOPIC,
+    "POSTPONED": DELAY_TOPIC,
+    "TRANSACTIONS": MARKER_TOPIC,
+}
 """The settings of the namespace's own topics that are not compacted."""
 _OWN = frozenset({"DESCRIPTIONS", "CHECKPOINTS", "ARCHIVE", "SESSION-STATES", *_OF_PURPOSES})
 _RELIED_ON = ("message.timestamp.type", "retention.ms", "retention.bytes", "cleanup.policy", "max.message.bytes")

@@ -28,6 +28,7 @@ from kafkabus._core.rule_properties import (
     TrueRuleFilter,
 )
 from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
+from kafkabus_mapping.entities import RetryPolicy
 
 __all__ = [
     "AccessRights",
@@ -45,6 +46,7 @@ __all__ = [
     "PartitionRuntimeProperties",
     "QueueProperties",
     "QueueRuntimeProperties",
+    "RetryPolicy",
     "RuleProperties",
     "ServiceBusAdministrationClient",
     "SqlRuleAction",

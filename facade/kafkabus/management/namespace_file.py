@@ -45,6 +45,7 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
+from kafkabus_mapping.entities import RetryPolicy, policy_fault
 from kafkabus_mapping.error_text import ErrorText, text_of_error
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
@@ -66,6 +67,26 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, alias_generator=to_pascal)
 
 
+def _policy(written: str, value: JsonValue) -> dict[str, JsonValue]:
+    """Return a retry policy as the administration takes it; its kind may have a capital letter, as other words of files.
+
+    Raises:
+        ValueError: It breaks a rule of policies.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f'{written} is {value!r}: write {{"Kind": "Fixed", "Delays": ["PT10S"]}}')
+    policy = {
+        to_snake(name): item.lower() if name == "Kind" and isinstance(item, str) else item
+        for name, item in value.items()
+    }
+    try:
+        RetryPolicy.model_validate(policy)
+    except ValidationError as error:
+        faults = "; ".join(map(policy_fault, error.errors(include_url=False)))
+        raise ValueError(f"{written}: {faults}") from error
+    return policy
+
+
 def _settings_of(create: Callable[..., object]) -> AfterValidator:
     """Return a validator that turns the names of settings into those of a method, and refuses others."""
     known = [name for name in inspect.signature(create).parameters if name not in _NOT_IN_FILES]
@@ -80,7 +101,7 @@ def _settings_of(create: Callable[..., object]) -> AfterValidator:
                 raise ValueError(f"there is no setting {written!r}: {remedy}")
             # Microsoft's files have empty texts for no destination.
             if value is not None and not (name in _FORWARDS and value == ""):
-                settings[name] = value
+                settings[name] = _policy(written, value) if name == "retry_policy" else value
         return settings
 
     return AfterValidator(check)
@@ -402,6 +423,8 @@ def _is_same(name: str, found: object, wanted: JsonValue) -> bool:
             return found == _DURATION.validate_python(wanted)
         except ValidationError:
             return False  # The update refuses it by name.
+    if isinstance(found, RetryPolicy):
+        return found == RetryPolicy.model_validate(wanted)
     if name in _FORWARDS and found is not None:
         # The administration returns an address.
         found, wanted = str(found), str(wanted)

@@ -31,7 +31,15 @@ from kafkabus._ledger.scripts import (
     reserve_script,
     restore_script,
 )
-from kafkabus.testing.ledger import MemoryLedger, find_due, read_figures, refused_copies, restore, run_request
+from kafkabus.testing.ledger import (
+    MemoryLedger,
+    RetryDelays,
+    find_due,
+    read_figures,
+    refused_copies,
+    restore,
+    run_request,
+)
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
 WRITTEN_WITHIN = 5000
@@ -184,13 +192,14 @@ class Store:
     # The scripts.
 
     def _request(self, keys: list[str], arguments: list[Any]) -> str:
-        number, channel, partition, payload = arguments
+        number, channel, partition, payload, *retries = arguments
         ledger = self._ledgers.get(keys[0])
         if ledger is None:
             return json.dumps({"status": "missing"})
         ledger.sessions.enabled = len(keys) in WITH_SESSIONS
         now, changed = self._now_ms(), ledger.changed
-        reply = run_request(ledger, keys[-1], int(number), json.loads(payload), now)
+        policy = RetryDelays(**json.loads(retries[0])) if retries else None
+        reply = run_request(ledger, keys[-1], int(number), json.loads(payload), now, policy)
         self._bells[channel, str(partition)] = None
         if ledger.changed != changed:
             self._tell_upkeep(keys[0], channel, str(partition), min(find_due(ledger) or math.inf, now + WRITTEN_WITHIN))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from kafkabus._async.context import ClientContext
 from kafkabus._core.entity import Entity
 from kafkabus._ledger.operations import Look, TakeSnapshot
-from kafkabus._ledger.snapshot import Snapshot
+from kafkabus._ledger.snapshot import Snapshot, denies
 from kafkabus.exceptions import ServiceBusError
 
 CHECKPOINT_EVERY = 5.0
@@ -174,7 +174,7 @@ class CheckpointWriter:
             for keep, last in zip(keeps, before, strict=True)
             if last is not None
             and any(
-                keep.snapshot.denies(settlement.verb, settlement.ranges)
+                denies(keep.snapshot, settlement.verb, settlement.ranges)
                 for settlement in settled.get(keep.ledger.keys.prefix, ())
             )
         }

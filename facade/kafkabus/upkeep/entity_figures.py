@@ -47,9 +47,10 @@ class EntityFigures:
     A figure that an entity does not have is None.
 
     Attributes:
-        active: Messages that wait or are locked, deferred ones included, as the administration counts them.
+        active: Messages that wait or are locked, deferred and postponed ones included, as the administration counts them.
         scheduled: Messages that wait for their time.
         deferred: Deferred messages.
+        postponed: Messages that were given back, and are not received again before a time.
         locked: Locked messages; None if there are sessions.
         held_sessions: Sessions that clients hold; None if there are none.
         moving: Messages on their way into another log.
@@ -65,6 +66,7 @@ class EntityFigures:
     active: int | None = None
     scheduled: int | None = None
     deferred: int | None = None
+    postponed: int | None = None
     locked: int | None = None
     held_sessions: int | None = None
     moving: int | None = None
@@ -91,7 +93,7 @@ class EntityFigures:
             setattr(self, name, _join_figures(max, getattr(self, name), getattr(before, name)))
 
 
-_SUMMED = ("active", "scheduled", "deferred", "locked", "held_sessions", "moving")
+_SUMMED = ("active", "scheduled", "deferred", "postponed", "locked", "held_sessions", "moving")
 _LONGEST = ("oldest", "unwritten")
 COUNTERS = ("stored", "settled", "returned")
 """The figures that only grow."""
@@ -188,6 +190,7 @@ class FiguresReader:
         figures.active = sum(active)
         figures.skew = max(active) * len(active) / sum(active) if any(active) else 1.0
         figures.deferred = sum(ledger.deferred for ledger in known)
+        figures.postponed = sum(ledger.postponed for ledger in known)
         figures.settled = sum(max(0, ledger.cursor - max(0, ledger.in_flight - ledger.scheduled)) for ledger in known)
         figures.returned = sum(ledger.returned for ledger in known)
         if has_sessions(entity.path, entity.description):

@@ -297,13 +297,18 @@ class EntityMaintainer:
 
     async def _set_deadline(self, entity: Entity, looks: Sequence[Look | None]) -> None:
         """Bring the deadline forward to when the ledgers are due next, as they are now that all is done."""
+        before = looks
         if any(self._checkpoints.is_changed(partition, look) for partition, look in enumerate(looks)) or any(
             look is not None and look.is_due for look in looks
         ):
             looks = await self._look_at_ledgers(entity)
         due_in = [look.due_in for look in looks if look is not None and look.due_in is not None]
-        # A ledger that stays due waits for something that passes.
-        self._overdue = self._overdue + 1 if any(seconds <= 0 for seconds in due_in) else 0
+        # A ledger that stays due, and did not change, waits for something that passes.
+        is_waiting = any(
+            look is not None and look.is_due and earlier is not None and look.changed == earlier.changed
+            for look, earlier in zip(looks, before, strict=True)
+        )
+        self._overdue = self._overdue + 1 if is_waiting else 0
         for seconds in due_in:
             pause = min(RETRY_AFTER, 0.01 * 2 ** min(self._overdue, 10))
             self._deadline.advance_to_event(seconds if seconds > 0 else pause)

@@ -174,7 +174,7 @@ class Idleness:
             for source, counts in receiving.items()
             if counts
         ]
-        return heard, description.model_copy(update={"retiring_at": None}).model_dump_json()
+        return heard, description.model_copy(update={"retiring_at": None}).to_text()
 
 
 def _is_described_so(entity: Entity, known: EntityDescription) -> bool:

@@ -52,12 +52,17 @@ class _EntityMetric(NamedTuple):
 _ENTITY_METRICS = (
     _EntityMetric(
         "kafkabus_active_messages",
-        "Messages that wait or are locked, deferred ones included, as the administration counts them; duplicates that were "
-        "not found yet count.",
+        "Messages that wait or are locked, deferred and postponed ones included, as the administration counts them; duplicates "
+        "that were not found yet count.",
         "active",
     ),
     _EntityMetric("kafkabus_scheduled_messages", "Messages that wait for their scheduled time.", "scheduled"),
     _EntityMetric("kafkabus_deferred_messages", "Deferred messages.", "deferred"),
+    _EntityMetric(
+        "kafkabus_postponed_messages",
+        "Messages that were abandoned, or whose locks expired, and that receivers get again after a delay.",
+        "postponed",
+    ),
     _EntityMetric(
         "kafkabus_locked_messages",
         "Messages that clients hold, prefetched ones included; entities with sessions have kafkabus_locked_sessions.",

@@ -23,6 +23,7 @@ var checks = map[string]check{
 	"receive-and-delete":   receiveAndDelete,
 	"abandon":              abandon,
 	"abandon-properties":   abandonProperties,
+	"abandon-delay":        abandonDelay,
 	"defer-properties":     deferProperties,
 	"max-delivery-count":   maxDeliveryCount,
 	"defer":                deferMessage,
@@ -226,6 +227,21 @@ func abandonProperties(b *bench) {
 	got := b.receiveOne(receiver)
 	wanted := map[string]any{"colour": "blue", "more": "text", "size": int64(5)}
 	same(got.ApplicationProperties, wanted, "application properties")
+	b.complete(receiver, got)
+}
+
+func abandonDelay(b *bench) {
+	b.send(message("one"))
+	receiver := b.receiver(nil)
+	got := b.receiveOne(receiver)
+	begun := time.Now()
+	must(receiver.AbandonMessage(b.ctx, got, &azservicebus.AbandonMessageOptions{
+		PropertiesToModify: map[string]any{"x-opt-kafkabus-delay": int64(1500), "colour": "blue"},
+	}))
+	got = b.receiveOne(receiver)
+	want(time.Since(begun) >= 1500*time.Millisecond, "the message came too early")
+	same(got.DeliveryCount, 2, "delivery count")
+	same(got.ApplicationProperties, map[string]any{"colour": "blue"}, "application properties")
 	b.complete(receiver, got)
 }
 

@@ -119,6 +119,19 @@ export const CHECKS = {
     await receiver.completeMessage(got);
   },
 
+  async "abandon-delay"(context) {
+    await context.send(message("one"));
+    const receiver = context.receiver();
+    let got = await context.receiveOne(receiver);
+    const begun = Date.now();
+    await receiver.abandonMessage(got, { "x-opt-kafkabus-delay": 1500, colour: "blue" });
+    got = await context.receiveOne(receiver);
+    want(Date.now() - begun >= 1500, "the message came too early");
+    same(got.deliveryCount, 1, "delivery count");
+    same(got.applicationProperties, { colour: "blue" }, "application properties");
+    await receiver.completeMessage(got);
+  },
+
   async "defer-properties"(context) {
     await context.send(message("one", { applicationProperties: { colour: "red", size: 5 } }));
     const receiver = context.receiver();

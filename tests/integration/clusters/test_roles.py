@@ -202,7 +202,7 @@ def test_a_receiver_receives_and_settles(shop: Shop) -> None:
         while len(messages) < 4:
             messages += receiver.receive_messages(4 - len(messages), max_wait_time=PATIENCE)
         receiver.complete_message(messages[0])
-        receiver.abandon_message(messages[1])
+        receiver.abandon_message(messages[1], delay=0.1)
         receiver.dead_letter_message(messages[2], reason="broken")
         receiver.defer_message(messages[3])
         assert receiver.peek_messages(1)
@@ -213,6 +213,8 @@ def test_a_receiver_receives_and_settles(shop: Shop) -> None:
         dead = client.get_queue_receiver(QUEUE, sub_queue=ServiceBusSubQueue.DEAD_LETTER)
         (letter,) = dead.receive_messages(1, max_wait_time=PATIENCE)
         dead.complete_message(letter)
+        (last,) = receiver.receive_messages(1, max_wait_time=PATIENCE)
+        receiver.abandon_message(last, delay=3600)
         with redis.Redis(HOST, shop.redis_port) as server:
             server.flushall()
         assert receiver.receive_messages(1, max_wait_time=PATIENCE)

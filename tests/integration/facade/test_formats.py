@@ -22,7 +22,7 @@ from kafkabus._sync.stores.entity_descriptions import EntityDescriptions
 from kafkabus.amqp import AmqpAnnotatedMessage
 from kafkabus.embedded import RunningNamespace
 from kafkabus.exceptions import InvalidOperationError, NamespaceFormatError
-from kafkabus.management import ServiceBusAdministrationClient, SqlRuleFilter
+from kafkabus.management import RetryPolicy, ServiceBusAdministrationClient, SqlRuleFilter
 from kafkabus.upkeep.service import Upkeep
 from kafkabus_mapping.entities import EntityDescription
 from kafkabus_mapping.formats import LATEST, READABLE
@@ -162,6 +162,29 @@ def test_what_needs_the_latest_format_waits_for_the_upgrade(
         found = receive_all(receiver, 2)
         assert sorted([*message.body] for message in found) == [[b"aa", b"b"], [b"x"]]
         administration.create_rule("news", "all", "dear", filter=dear)
+
+
+def test_retry_policies_wait_for_the_upgrade(earlier: str, administration: ServiceBusAdministrationClient) -> None:
+    """Earlier versions, which share the namespace, do not read descriptions with one."""
+    refusal = "needs format 2, and namespace '.*' is stored in an earlier one: .* run 'kafkabus namespace upgrade'"
+    policy = RetryPolicy.fixed(10)
+    accounts, everything = administration.get_queue("accounts"), administration.get_subscription("news", "all")
+    with pytest.raises(NamespaceFormatError, match=f"^the retry policy of queue 'patient' {refusal}$"):
+        administration.create_queue("patient", retry_policy=policy)
+    with pytest.raises(NamespaceFormatError, match=f"^the retry policy of queue 'accounts' {refusal}$"):
+        administration.update_queue(accounts, retry_policy=policy)
+    with pytest.raises(
+        NamespaceFormatError, match=f"^the retry policy of subscription 'one' of topic 'news' {refusal}$"
+    ):
+        administration.create_subscription("news", "one", retry_policy=policy)
+    with pytest.raises(
+        NamespaceFormatError, match=f"^the retry policy of subscription 'all' of topic 'news' {refusal}$"
+    ):
+        administration.update_subscription("news", everything, retry_policy=policy)
+    administration.update_queue(accounts, max_delivery_count=3)
+    administration.upgrade_namespace()
+    administration.update_queue(administration.get_queue("accounts"), retry_policy=policy)
+    assert administration.get_queue("accounts").retry_policy == policy
 
 
 def test_an_upgrade_that_was_cut_off_is_finished(

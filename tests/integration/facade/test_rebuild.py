@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 import redis
@@ -18,7 +19,7 @@ from kafkabus._sync.dispositions.transfer import EntityLog, Intent
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus.cli.connection import receiver_of
 from kafkabus.embedded import EmbeddedRuntime
-from kafkabus.management import ServiceBusAdministrationClient
+from kafkabus.management import RetryPolicy, ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.properties import write_changes
 from tests.contract.receiving import receive_all
@@ -184,3 +185,65 @@ def test_without_a_checkpoint_everything_in_the_log_comes_again(own_runtime: Emb
         receiver.complete_messages(receiver.receive_messages(2, max_wait_time=60))
         empty(own_runtime)
         assert [str(message) for message in receive_all(receiver, 2)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("sessions", [False, True])
+def test_an_explicit_delay_survives_an_emptied_redis(own_runtime: EmbeddedRuntime, kind: str, sessions: bool) -> None:
+    """Redis is emptied before or after a checkpoint, whichever it is: the message is not early. The test waits for it, 8 s."""
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+    ):
+        source = new_source(administration, kind, f"delayed-{kind}-{sessions}", requires_session=sessions)
+        session = "a" if sessions else None
+        client.get_queue_sender(sent_to(source)).send_messages(
+            [ServiceBusMessage(str(number), session_id=session) for number in range(3)]
+        )
+        with receiver_of(client, source, session_id=session) as receiver:
+            messages = receive_all(receiver, 3, settle=False)
+            begun = time.monotonic()
+            receiver.abandon_message(messages[0], delay=8)
+            receiver.complete_message(messages[1])
+        empty(own_runtime)
+        came: dict[str, tuple[float, int]] = {}
+        with receiver_of(client, source, session_id=session) as receiver:
+            deadline = begun + PATIENCE
+            while "0" not in came and time.monotonic() < deadline:
+                for message in receiver.receive_messages(1, max_wait_time=1):
+                    came[str(message)] = time.monotonic() - begun, message.delivery_count
+                    receiver.complete_message(message)
+        elapsed, deliveries = came["0"]
+        assert elapsed > 7.5, "it came early"
+        assert deliveries == 1
+        if sessions:
+            assert "2" not in came, "it came before an earlier message of its session"
+
+
+@pytest.mark.parametrize("sessions", [False, True])
+def test_a_delay_of_a_policy_is_in_the_checkpoint(
+    own_runtime: EmbeddedRuntime, context: ClientContext, sessions: bool
+) -> None:
+    """A message whose lock expired, or that was abandoned, stays postponed, at its place and with its deliveries."""
+    name, session = f"policy-{sessions}", "a" if sessions else None
+    with (
+        ServiceBusAdministrationClient.from_connection_string(own_runtime.connection_string) as administration,
+        ServiceBusClient.from_connection_string(own_runtime.connection_string) as client,
+    ):
+        policy = RetryPolicy.fixed(3600)
+        administration.create_queue(
+            name, requires_session=sessions, retry_policy=policy, lock_duration=timedelta(seconds=60 if sessions else 1)
+        )
+        client.get_queue_sender(name).send_messages(ServiceBusMessage("0", session_id=session))
+        with client.get_queue_receiver(name, session_id=session) as receiver:
+            (message,) = receiver.receive_messages(1, max_wait_time=60)
+            if sessions:
+                receiver.abandon_message(message)
+            wait_for_checkpoint(context, name, 0, lambda one: len(one.postponed) == 1)
+        empty(own_runtime)
+        with client.get_queue_receiver(name, session_id=session) as receiver:
+            assert receiver.receive_messages(1, max_wait_time=2) == []
+            (seen,) = receiver.peek_messages(1, sequence_number=1)
+        assert seen.postponed_until_utc is not None
+        assert seen.delivery_count == 1
+        assert active_in(administration, name) == 1

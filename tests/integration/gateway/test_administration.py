@@ -44,6 +44,7 @@ from kafkabus.gateway.administration import app, create_app, serve
 from kafkabus.gateway.administration import server as server_module
 from kafkabus.gateway.sas_tokens import Policies, Policy, Right
 from kafkabus.management import CorrelationRuleFilter as OwnCorrelationRuleFilter
+from kafkabus.management import RetryPolicy
 from kafkabus.management import ServiceBusAdministrationClient as OwnAdministrationClient
 from kafkabus.management import SqlRuleAction as OwnSqlRuleAction
 from kafkabus.testing import InMemoryNamespace
@@ -283,6 +284,20 @@ def test_settings_that_are_left_out_get_their_defaults(served: Gateway, admin: S
         changed = own.get_queue("q")
     assert (changed.forward_to, changed.max_delivery_count, changed.user_metadata) == (None, 3, "x")
     assert changed.settled_retention == timedelta(hours=2)
+
+
+def test_retry_policies_survive_updates(served: Gateway, admin: ServiceBusAdministrationClient) -> None:
+    """Azure's clients write the whole description of a queue or subscription, which has no such setting."""
+    policy = RetryPolicy.exponential(1, 300)
+    with OwnAdministrationClient.from_connection_string(served.connection_string) as own:
+        own.create_queue("q", retry_policy=policy)
+        own.create_topic("t")
+        own.create_subscription("t", "s", retry_policy=policy)
+        admin.update_queue(admin.get_queue("q"), max_delivery_count=3)
+        admin.update_subscription("t", admin.get_subscription("t", "s"), max_delivery_count=4)
+        queue, subscription = own.get_queue("q"), own.get_subscription("t", "s")
+    assert (queue.max_delivery_count, queue.retry_policy) == (3, policy)
+    assert (subscription.max_delivery_count, subscription.retry_policy) == (4, policy)
 
 
 def test_all_settings_of_topics_and_subscriptions_are_kept(admin: ServiceBusAdministrationClient) -> None:

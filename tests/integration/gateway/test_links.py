@@ -32,6 +32,7 @@ from kafkabus.gateway.server import receivers
 from kafkabus.gateway.server import service_bus_conditions as service_bus
 from kafkabus.gateway.server.gateway import Gateway
 from kafkabus.gateway.server.receivers import ReceiverNode
+from kafkabus.gateway.server.settlements import DELAY
 from kafkabus.gateway.server.sources import SESSION_FILTER
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus.testing import InMemoryNamespace
@@ -472,6 +473,75 @@ async def test_properties_are_changed(client: AmqpClient, by_token: bool) -> Non
     seen = Delivered(Transfer())
     seen.payload = answer["messages"][0]["message"]
     assert seen.sections.application_properties == wanted | {"more": None}
+
+
+@pytest.mark.parametrize("by_token", [False, True])
+@pytest.mark.parametrize("delay", [Int(3_600_000), 3_600_000, 3_600_000.0])
+async def test_an_abandoned_message_is_postponed(
+    client: AmqpClient, namespace: InMemoryNamespace, by_token: bool, delay: float
+) -> None:
+    """By a delay among the properties to modify, which is no property; peek says until when."""
+    sender, receiver = await client.sender("q"), await client.receiver("q")
+    await sender.send(message(application_properties={"colour": "red"}))
+    (came,) = await received(receiver)
+    changes = {DELAY: delay, "colour": "blue"}
+    if by_token:
+        body = {
+            "lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]),
+            "disposition-status": "abandoned",
+            "properties-to-modify": changes,
+        }
+        assert await operation(client, "update-disposition", body) == (200, None)
+    else:
+        outcome = Modified(True, None, {Symbol(name): changes[name] for name in changes})
+        assert await receiver.settle(came, state=outcome) == [outcome]
+    seen = await peeked(client)
+    assert seen.application_properties == {"colour": "blue"}
+    assert seen.message_annotations["x-opt-message-state"] == 0
+    assert seen.message_annotations["x-opt-kafkabus-postponed-until"] > datetime.now(timezone.utc)
+    namespace.advance(3700)
+    (came,) = await received(receiver)
+    assert came.sections.header["delivery_count"] == 1
+    assert "x-opt-kafkabus-postponed-until" not in came.sections.message_annotations
+    await receiver.settle(came, state=Accepted())
+
+
+async def peeked(client: AmqpClient) -> Sections:
+    """Return the only message of a queue, as it is peeked."""
+    status, answer = await operation(client, "peek-message", {"from-sequence-number": 0, "message-count": Int(9)})
+    assert status == 200
+    seen = Delivered(Transfer())
+    seen.payload = answer["messages"][0]["message"]
+    return seen.sections
+
+
+@pytest.mark.parametrize(
+    ("outcome", "condition", "error"),
+    [
+        (
+            Modified(True, None, {Symbol(DELAY): -1}),
+            service_bus.ARGUMENT_ERROR,
+            "-1: give whole milliseconds from 0 to",
+        ),
+        (Modified(True, None, {Symbol(DELAY): 604_800_001}), service_bus.ARGUMENT_ERROR, "604,800,000"),
+        (Modified(True, None, {Symbol(DELAY): 0.5}), service_bus.ARGUMENT_ERROR, "0.5"),
+        (Modified(True, None, {Symbol(DELAY): "1000"}), service_bus.ARGUMENT_ERROR, "'1000'"),
+        (Modified(True, None, {Symbol(DELAY): True}), service_bus.ARGUMENT_ERROR, "True"),
+        (Modified(None, True, {Symbol(DELAY): 5}), service_bus.ARGUMENT_ERROR, "for abandoned ones alone"),
+    ],
+)
+async def test_a_delay_that_is_none(client: AmqpClient, outcome: Modified, condition: str, error: str) -> None:
+    """The link is detached with an error that names value and rule; the message stays locked."""
+    await fill(client, 1)
+    receiver = await client.receiver("q")
+    (came,) = await received(receiver)
+    client.say(Disposition(True, came.number, came.number, False, outcome))
+    await client.until(lambda: receiver.is_detached)
+    with pytest.raises(LinkError, match=error) as caught:
+        receiver.check()
+    assert caught.value.condition == condition
+    body = {"lock-tokens": Array([uuid.UUID(bytes_le=came.tag)]), "disposition-status": "completed"}
+    assert await operation(client, "update-disposition", body) == (200, None)
 
 
 @pytest.mark.parametrize("settled", [False, True])

@@ -39,7 +39,6 @@ from kafkabus._ledger.operations import (
     Orphan,
     Peek,
     PlaceMessages,
-    Postpone,
     Prepare,
     PreparedVerb,
     Purge,
@@ -48,6 +47,7 @@ from kafkabus._ledger.operations import (
     Resolve,
     Retreat,
     Schedule,
+    ScheduleHeld,
     Seen,
     Seize,
     SetRulesVersion,
@@ -69,6 +69,7 @@ LOCK_MS = 60_000
 ORPHAN_MS = 30_000
 DEFERRED_LIMIT = 12
 WINDOW_MS = 20_000
+LONGEST_DELAY_MS = 7 * 24 * 3_600_000
 
 
 class Full(Exception):
@@ -154,11 +155,16 @@ class Bench:
         return SettlementBatch(lease, claim.granted)
 
     def settle(
-        self, verb: SettlementVerb, held: SettlementBatch, *ranges: Range, change: Mapping[str, str] | None = None
+        self,
+        verb: SettlementVerb,
+        held: SettlementBatch,
+        *ranges: Range,
+        change: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
     ) -> list[Range]:
         """Complete, abandon, release, renew or defer ranges (all held ones by default); return the lost ones.
 
-        Abandoned and deferred messages may get other properties, all the same.
+        Abandoned and deferred messages may get other properties, all the same. Abandoned ones may be postponed.
         """
         offsets = sorted(set(held.offsets))
         chosen = list(ranges) or _ranges(offsets)
@@ -168,7 +174,7 @@ class Bench:
         elif verb == "defer":
             settlement = Deferral(self.ledger, held.lease, chosen, DEFERRED_LIMIT, change)
         else:
-            settlement = Settlement(self.ledger, verb, held.lease, chosen, change)
+            settlement = Settlement(self.ledger, verb, held.lease, chosen, change, delay_ms)
         self.ledger_client.execute(settlement)
         if isinstance(settlement, Deferral) and settlement.full:
             raise Full
@@ -191,11 +197,21 @@ class Bench:
         epoch: int | None = None,
         epoch_to: int | None = None,
         session: str | None = None,
+        ahead_limit: int | None = None,
     ) -> SettlementBatch:
         """Lock waiting messages in ranges, with a session's lease only while it locks one."""
         read = None if seen is None else Seen(*seen, (), epoch, epoch_to)
         return self._seized(
-            Seize(self.ledger, uuid.uuid4().hex[:16], list(ranges), LOCK_MS, read, self.rules, session=session)
+            Seize(
+                self.ledger,
+                uuid.uuid4().hex[:16],
+                list(ranges),
+                LOCK_MS,
+                read,
+                self.rules,
+                session=session,
+                ahead_limit=ahead_limit,
+            )
         )
 
     def seize_hopeless(self, count: int, limit: int = 100) -> SettlementBatch:
@@ -257,11 +273,11 @@ class Bench:
         """Report which records wait for their time."""
         self.ledger_client.execute(Schedule(self.ledger, items))
 
-    def postpone(self, held: SettlementBatch, items: Sequence[tuple[int, int]]) -> list[Range]:
+    def schedule_held(self, held: SettlementBatch, items: Sequence[tuple[int, int]]) -> list[Range]:
         """Report the same for granted messages; return those that were not held."""
-        postpone = Postpone(self.ledger, held.lease, items)
-        self.ledger_client.execute(postpone)
-        return postpone.lost
+        schedule_held = ScheduleHeld(self.ledger, held.lease, items)
+        self.ledger_client.execute(schedule_held)
+        return schedule_held.lost
 
     def cancel(self, *offsets: int) -> list[int]:
         """Settle scheduled messages; return those that were not scheduled."""
@@ -460,10 +476,10 @@ class Bench:
         return look
 
     def is_told(self) -> bool:
-        """Return whether upkeep looks no later than a lock, a transfer or a scheduled message is due."""
+        """Return whether upkeep looks no later than a lock, a transfer, a scheduled or a postponed message is due."""
         firsts: list[float] = []
         for key in self.keys.shared:
-            if key.rsplit(":", 1)[1] in {"expiries", "moves", "due"}:
+            if key.rsplit(":", 1)[1] in {"expiries", "moves", "due", "wakes"}:
                 firsts += [float(one[1]) for one in self.store.zrange(key, 0, 0, withscores=True)]
         (look_at,) = self.store.hmget(self.keys.meta, ["look_at"])
         return not firsts or (look_at is not None and float(look_at) <= min(firsts))
@@ -471,6 +487,10 @@ class Bench:
     def pass_time(self, ms: int) -> None:
         """Move the ledger's clock on by this much."""
         self.store.hincrby(self.keys.meta, "test:skew", ms)
+
+    def use_policy(self, *delays: int, most: int = 10) -> None:
+        """Have this client follow a retry policy, or none if there are no delays."""
+        self.ledger.retries = json.dumps({"delays": delays, "most": most}) if delays else None
 
     def expire(self) -> None:
         """Have all leases expire, and a claim find them."""
@@ -507,9 +527,12 @@ class Bench:
     def drain(self, end: int) -> dict[int, int]:
         """Return all messages that can still be delivered, by offset, with their counts.
 
-        Before that all locks expire and all transfers become late.
+        Before that all locks expire, all transfers become late, and the time of all postponed messages comes.
         """
         self.pass_time(LOCK_MS + 1)
+        self.use_policy()
+        self.claim(0)
+        self.pass_time(LONGEST_DELAY_MS)
         found: dict[int, int] = {}
         while True:
             held = self.claim(1000, upto=max(end, self.cursor))

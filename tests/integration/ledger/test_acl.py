@@ -95,7 +95,7 @@ class Narrow(redis.Redis):
         keys, arguments = rest[: int(count)], rest[int(count) :]
         self.calls[script if name == "EVALSHA" else _sha(script)] += 1
         channels = []
-        if len(arguments) == 4 and str(arguments[3]).startswith("[{"):
+        if len(arguments) in {4, 5} and str(arguments[3]).startswith("[{"):
             # The script serves a request.
             channels += [arguments[1], arguments[1].partition("/")[0] + "/$upkeep"]
             self.operations.update(operation["op"] for operation in json.loads(arguments[3]))
@@ -269,6 +269,8 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     go_through_sessions(Bench(store, "s", sessions=True))
     go_through_detection(Bench(store, "d", detects=True))
     go_through_scheduling(Bench(store, "w"))
+    go_through_postponing(Bench(store, "p"))
+    go_through_postponed_sessions(Bench(store, "q", sessions=True))
     go_through_transactions(Bench(store, "x"))
     go_through_transactions_of_sessions(Bench(store, "y", sessions=True))
     assert store.refusals() == set()
@@ -377,7 +379,7 @@ def go_through_scheduling(bench: Bench) -> None:
     """Go through messages that wait, are cancelled, and are due; their senders report them, or a claim finds them."""
     bench.schedule([(0, 1), (1, 1), (2, 1 << 45)])
     held = bench.claim(2, upto=5)
-    assert bench.postpone(held, [(3, 1), (4, 1 << 45)]) == []
+    assert bench.schedule_held(held, [(3, 1), (4, 1 << 45)]) == []
     assert bench.cancel(0, 4, 9) == [9]
     assert bench.peek(0, 100).found
     snapshot = bench.snapshot_to_keep()
@@ -385,6 +387,46 @@ def go_through_scheduling(bench: Bench) -> None:
     assert bench.restore(snapshot)
     assert bench.activate() == [1, 3]
     assert bench.state.scheduled == 1
+
+
+def go_through_postponing(bench: Bench) -> None:
+    """Go through messages that are postponed by their receiver and by a policy, and come back, or are deleted before."""
+    held = bench.claim(6, upto=6)
+    bench.settle("abandon", held, (0, 2), delay_ms=1000)
+    bench.use_policy(1000, 2000)
+    bench.expire()
+    assert {one.postponed_until is not None for one in bench.peek(3, 100).found} == {True}
+    snapshot = bench.snapshot_to_keep()
+    bench.lose_everything()
+    assert bench.restore(snapshot)
+    assert bench.figures().postponed == 3
+    assert bench.seize((3, 3)).offsets == [3]
+    assert bench.purge(5).purged == 4
+    # The clock of a ledger that was lost is Redis's again.
+    bench.pass_time(LOCK_MS + 2000)
+    assert bench.claim(6).offsets == [5]
+
+
+def go_through_postponed_sessions(bench: Bench) -> None:
+    """Go through sessions whose first message is postponed: they are free again once it is due."""
+    bench.file({"a": [0, 1, 2], "b": [3]}, upto=4)
+    accepted = bench.accept("a")
+    following = bench.next(accepted.lease, 2)
+    assert following.again == [(0, 1, 0)]
+    abandon = Settlement(bench.ledger, "abandon", accepted.lease, [(0, 0)], delay_ms=1000)
+    bench.ledger_client.execute(abandon)
+    nothing = bench.next(accepted.lease, 9)
+    assert (nothing.again, nothing.due_in is None) == ([], False)
+    snapshot = bench.snapshot_to_keep()
+    bench.leave(accepted.lease)
+    assert (bench.accept().accepted, bench.accept().accepted) == ("b", None)
+    bench.pass_time(1001)
+    assert bench.accept().accepted == "a"
+    bench.lose_everything()
+    assert bench.restore(snapshot)
+    held = bench.claim(9)
+    assert bench.place(held, {0: "a", 1: "a", 2: "a", 3: "b"}).lost == []
+    assert (bench.accept().accepted, bench.accept().accepted) == ("b", None)
 
 
 def test_requests_that_share_a_round_trip_touch_declared_keys_alone(store: Narrow) -> None:

@@ -36,8 +36,8 @@ BROKEN = {
         "write('HSET', MOVED, num(offset), '0')\n      ledger.in_flight = ledger.in_flight - 1",
     ),
     "what is abandoned is not counted": (
-        "put_back(segment, first, last, segment.count + 1)\n  end)",
-        "put_back(segment, first, last, segment.count)\n  end)",
+        "put_back(segment, first, last, segment.count + 1, due)\n  end)",
+        "put_back(segment, first, last, segment.count, due)\n  end)",
     ),
     "deliveries that return are not counted": ("if count > segment.count then", "if false then"),
     "another leader is not noticed": ("if ledger.leader ~= '' and", "if false and"),
@@ -96,6 +96,31 @@ BROKEN_SCHEDULING = {
     ),
 }
 """The same, for scheduled messages."""
+
+BROKEN_POSTPONING = {
+    "postponed messages are granted at once": ("elseif SESSIONS or not waits then", "else"),
+    "an explicit delay is ignored": ("local due = op.delay and now + op.delay", "local due"),
+    "the last delivery is postponed": ("return count < policy.most and now", "return policy.most > 0 and now"),
+    "a woken message is woken again": ("write('ZREM', WAKES, unpack(offsets))", ""),
+    "a purge leaves postponed messages": ("local postponed = SESSIONS and {}", "local postponed = true and {}"),
+}
+"""The same, for postponed messages."""
+
+BROKEN_POSTPONED_SESSIONS = {
+    "messages behind a postponed one are granted": (
+        "front, postponed = split_postponed_words(front)",
+        "postponed = ''",
+    ),
+    "a session is free before its first message is due": (
+        "if starts_postponed(session) then\n      write('ZREM'",
+        "if false then\n      write('ZREM'",
+    ),
+    "a session is not free once its first message is due": (
+        "if session and session.lease == '' and not starts_postponed(session, woken) then",
+        "if false then",
+    ),
+}
+"""The same, for postponed messages of sessions."""
 
 BROKEN_TRANSACTIONS = {
     "half of a transaction is prepared": ("if missing > 0 then", "if false then"),
@@ -161,6 +186,9 @@ NOTICED_WITH = {
     (Both, "what waits for its time is granted"): 6,
     (Both, "what is cancelled is due all the same"): 9,
     (Both, "what may be scheduled is settled unseen"): 2,
+    (Both, "an explicit delay is ignored"): 32,
+    (BothWithSessions, "messages behind a postponed one are granted"): 17,
+    (BothWithSessions, "a session is free before its first message is due"): 6,
     (Both, "half of a transaction is prepared"): 6,
     (Both, "what another transaction prepared is settled"): 3,
     (Both, "what is prepared is delivered"): 4,
@@ -209,9 +237,21 @@ CASES = [
     *((BothWithSessions, fault) for fault in BROKEN_SESSIONS),
     *((BothDetecting, fault) for fault in BROKEN_DETECTION),
     *((Both, fault) for fault in BROKEN_SCHEDULING),
+    *((Both, fault) for fault in BROKEN_POSTPONING),
+    *((BothWithSessions, fault) for fault in BROKEN_POSTPONED_SESSIONS),
     *((Both, fault) for fault in BROKEN_TRANSACTIONS),
     *((machine, fault) for machine in (Both, BothWithSessions) for fault in BROKEN_RULES),
 ]
+FAULTS = {
+    **BROKEN,
+    **BROKEN_SESSIONS,
+    **BROKEN_DETECTION,
+    **BROKEN_SCHEDULING,
+    **BROKEN_POSTPONING,
+    **BROKEN_POSTPONED_SESSIONS,
+    **BROKEN_TRANSACTIONS,
+    **BROKEN_RULES,
+}
 FOR_EVERY_CHANGE = {
     (Both, "no token is looked at"),
     (Both, "an expired token settles"),
@@ -219,6 +259,7 @@ FOR_EVERY_CHANGE = {
     (BothWithSessions, "a locked session is locked again"),
     (BothDetecting, "an id counts for ever"),
     (Both, "what waits for its time is granted"),
+    (BothWithSessions, "messages behind a postponed one are granted"),
     (Both, "what is rolled back is settled"),
     (Both, "what earlier rules chose is granted"),
 }
@@ -235,8 +276,7 @@ def test_a_broken_script_is_noticed(
     store: redis.Redis, capsys: pytest.CaptureFixture[str], machine: type[Both], fault: str
 ) -> None:
     """The comparison is worth something only if it notices faults."""
-    all_faults = BROKEN | BROKEN_SESSIONS | BROKEN_DETECTION | BROKEN_SCHEDULING | BROKEN_TRANSACTIONS | BROKEN_RULES
-    right, wrong = all_faults[fault]
+    right, wrong = FAULTS[fault]
     text = text_of(machine)
     assert text.count(right) == 1
     broken = Script(text.replace(right, wrong), store.script_load(text.replace(right, wrong)))

@@ -16,6 +16,8 @@ KEPT_MS = 120_000
 END = 12
 """End of the log; offsets below are messages."""
 
+DELAY_MS = 5_000
+
 Step = Callable[[Bench, SettlementBatch], object]
 
 STEPS: dict[str, Step] = {
@@ -25,6 +27,11 @@ STEPS: dict[str, Step] = {
     "claim past voids": lambda bench, _: (bench.skip(9), bench.claim(9, upto=END)),
     "abandon": lambda bench, held: bench.settle("abandon", held, (5, 6)),
     "abandon of all": lambda bench, held: bench.settle("abandon", held),
+    "postponement": lambda bench, held: bench.settle("abandon", held, (5, 6), delay_ms=DELAY_MS),
+    "postponement by a policy": lambda bench, _: expired_by_policy(bench),
+    "end of a postponement": lambda bench, held: postponed(bench, held, wait=True).claim(0),
+    "seizure of a postponed message": lambda bench, held: postponed(bench, held).seize((5, 6)),
+    "purge of postponed messages": lambda bench, held: postponed(bench, held).purge(6),
     "release": lambda bench, held: bench.settle("release", held, (4, 5)),
     "complete of a part": lambda bench, held: bench.settle("complete", held, (4, 4)),
     "renewal of a part": lambda bench, held: bench.settle("renew", held, (5, 6)),
@@ -46,6 +53,20 @@ STEPS: dict[str, Step] = {
     "void of a returned message": lambda bench, _: bench.skip(1),
     "expiry": lambda bench, _: bench.expire(),
 }
+
+
+def postponed(bench: Bench, held: SettlementBatch, *, wait: bool = False) -> Bench:
+    """Postpone two messages, and return the ledger, perhaps when their time has come."""
+    bench.settle("abandon", held, (5, 6), delay_ms=DELAY_MS)
+    if wait:
+        bench.pass_time(DELAY_MS + 1)
+    return bench
+
+
+def expired_by_policy(bench: Bench) -> None:
+    """Have all leases expire, and their messages be postponed by a policy."""
+    bench.use_policy(DELAY_MS)
+    bench.expire()
 
 
 def recalled(bench: Bench, held: SettlementBatch, verb: Literal[SettlementVerb, "expire"]) -> SettlementBatch:
@@ -97,6 +118,7 @@ def test_no_write_at_which_a_script_dies_loses_a_message(bench: Bench, name: str
         "void of a returned message": {1},
         "claim past voids": {9},
         "purge": {1, 2},
+        "purge of postponed messages": {1, 2, 3, 5},
     }.get(name, set())
     for again in (False, True):
         for write in range(1, 40):

@@ -49,6 +49,8 @@ WHO = st.integers(0, 2)
 VERB = st.sampled_from(["complete", "abandon", "defer"])
 TRANSACTION = st.sampled_from(["t", "t", "u"])
 CHANGE = st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from(['"x"', "1", "null"]), min_size=1)
+DELAY = st.sampled_from([None, None, 0, 7_003, 3_600_002])
+"""For how long abandoned messages are postponed, in ms; None: as the retry policy says."""
 TICK_MS = 5
 WAIT = st.sampled_from([-3_600_000, -60_000, 14_500, 14_500, 3_600_000])
 """How long it is until a message is due, in ms: far enough off that the duration of a test does not matter."""
@@ -188,6 +190,7 @@ class Both(RuleBasedStateMachine):
         first=OFFSET,
         more=st.integers(0, 6),
         change=CHANGE,
+        delay=DELAY,
     )
     def settle(
         self,
@@ -197,22 +200,34 @@ class Both(RuleBasedStateMachine):
         first: int,
         more: int,
         change: dict[str, str] | None,
+        delay: int | None,
     ) -> None:
-        """Settle any range with any token ever given out, stale ones too; returned messages may get other properties."""
+        """Settle any range with any token ever given out, stale ones too.
+
+        Returned messages may get other properties, and abandoned ones may be postponed.
+        """
         pair, first = self.drawn(data, first)
         part = (first, min(LOG_END - 1, first + more))
         change = change if verb in {"abandon", "defer", "begin"} else None
+        delay = delay if verb in {"abandon", "release"} else None
 
         def act(side: int) -> list[int] | str:
             client, held = self.sides[side][who], pair[side]
             try:
                 if verb == "begin":
                     return _offsets(client.begin(held, part, change=change))
-                return _offsets(client.settle(verb, held, part, change=change))
+                return _offsets(client.settle(verb, held, part, change=change, delay_ms=delay))
             except Full:
                 return "full"
 
         self.same(act)
+
+    @rule(delays=st.sampled_from([(), (), (7_003,), (0, 3_600_002)]), most=st.integers(1, 4))
+    def change_policy(self, delays: tuple[int, ...], most: int) -> None:
+        """Change the entity's retry policy, or remove it; the clients know it at once."""
+        for clients in self.sides:
+            for client in clients:
+                client.use_policy(*delays, most=most)
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, late=st.booleans())
@@ -262,7 +277,7 @@ class Both(RuleBasedStateMachine):
         def act(side: int) -> Any:
             peek = self.sides[side][0].peek(start, limit)
             found = {
-                (at, one.deferred, one.scheduled, one.count)
+                (at, one.deferred, one.scheduled, one.postponed_until is None, one.count)
                 for one in peek.found
                 for at in range(one.first, one.last + 1)
             }
@@ -277,16 +292,30 @@ class Both(RuleBasedStateMachine):
         seen=st.booleans(),
         epoch=st.none() | st.integers(0, 3),
         epoch_to=st.none() | OFFSET,
+        ahead_limit=st.sampled_from([None, None, 2, 5]),
     )
-    def seize(self, who: int, first: int, more: int, seen: bool, epoch: int | None, epoch_to: int | None) -> None:
-        """Lock all waiting messages in a range, beyond the cursor too."""
+    def seize(
+        self,
+        who: int,
+        first: int,
+        more: int,
+        seen: bool,
+        epoch: int | None,
+        epoch_to: int | None,
+        ahead_limit: int | None,
+    ) -> None:
+        """Lock all waiting messages in a range, beyond the cursor too, unless these are too many."""
         if seen:
             first = min(first, self.sides[0][0].cursor)
         last = min(LOG_END - 1, first + more)
         self.keep(
             *self.both(
                 lambda side: self.sides[side][who].seize(
-                    (first, last), seen=(first, last + 1) if seen else None, epoch=epoch, epoch_to=epoch_to
+                    (first, last),
+                    seen=(first, last + 1) if seen else None,
+                    epoch=epoch,
+                    epoch_to=epoch_to,
+                    ahead_limit=ahead_limit,
                 )
             )
         )
@@ -447,13 +476,13 @@ class Both(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), who=WHO, first=OFFSET, waits=st.lists(WAIT, min_size=1, max_size=5))
-    def postpone(self, data: st.DataObject, who: int, first: int, waits: list[int]) -> None:
-        """Postpone granted messages that turn out to be scheduled."""
+    def schedule_held(self, data: st.DataObject, who: int, first: int, waits: list[int]) -> None:
+        """Have granted messages that turn out to be scheduled wait for their time."""
         pair, first = self.drawn(data, first)
 
         def act(side: int) -> list[int]:
             items = self.items(side, range(first, first + len(waits)), waits)
-            return _offsets(self.sides[side][who].postpone(pair[side], items))
+            return _offsets(self.sides[side][who].schedule_held(pair[side], items))
 
         self.same(act)
 
@@ -504,7 +533,7 @@ class Both(RuleBasedStateMachine):
         written = _written(self.sides[0][0].snapshot_to_keep())
         assert self.changes.setdefault(looks[0].changed, written) == written
 
-    @rule(ms=st.sampled_from([1_000, ORPHAN_MS, LOCK_MS]))
+    @rule(ms=st.sampled_from([1_000, 7_000, ORPHAN_MS, LOCK_MS, 3_600_000]))
     def pass_time(self, ms: int) -> None:
         """Let time pass."""
         self.now += ms
@@ -885,7 +914,7 @@ def _written(snapshot: Snapshot) -> Any:
         snapshot.schedules,
         snapshot.changes,
     )
-    rest = (*rest, [offset for offset, _ in snapshot.scheduled])
+    rest = (*rest, [offset for offset, _ in snapshot.scheduled], [offset for offset, _ in snapshot.postponed])
     return snapshot.cursor, snapshot.has_message_ttl, snapshot.epoch, waiting, deferred, *rest
 
 

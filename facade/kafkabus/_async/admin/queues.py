@@ -17,7 +17,7 @@ from kafkabus._core.entity_properties import (
     QueueProperties,
     QueueRuntimeProperties,
 )
-from kafkabus_mapping.entities import EntityStatus, QueueDescription
+from kafkabus_mapping.entities import EntityStatus, QueueDescription, RetryPolicy
 from kafkabus_mapping.names import EntityPath, check_entity, topic_name
 
 
@@ -57,6 +57,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
         max_message_size_in_kilobytes: int | None = None,
         status: EntityStatus | str | None = None,
         settled_retention: timedelta | str | None = None,
+        retry_policy: RetryPolicy | Mapping[str, object] | None = None,
     ) -> QueueProperties:
         """Create a queue: a Kafka topic with one partition per entity partition, and its ledgers.
 
@@ -90,11 +91,14 @@ class ServiceBusAdministrationClient(TopicAdministration):
             max_message_size_in_kilobytes: The tier's: 256, in Premium 1,024.
             status: Which operations it takes; default ``Active``.
             settled_retention: How long settled records stay in Kafka; kafkabus's own, default one day.
+            retry_policy: When messages are available again that were received and not settled: a ``RetryPolicy``, or a mapping
+                with its ``kind`` and ``delays``; default at once. kafkabus's own; the namespace's format must be 2.
 
         Raises:
             MessagingEntityAlreadyExistsError: There is an entity of that name.
             InvalidOperationError: A setting is out of its bounds.
             ServiceBusQuotaExceededError: The namespace holds as many queues as it may.
+            NamespaceFormatError: A retry policy is given, and the namespace's format is 1; nothing was created.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -117,6 +121,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
             "status": status,
             "settled_retention": settled_retention,
+            "retry_policy": retry_policy,
         }
         check_name(check_entity, queue_name)
         await self._resolve_destinations(given, to_others_than=queue_name)
@@ -135,6 +140,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             TypeError: ``queue`` does not hold a queue's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such queue.
+            NamespaceFormatError: A retry policy is given, and the namespace's format is 1; nothing was changed.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -252,17 +258,19 @@ class ServiceBusAdministrationClient(TopicAdministration):
 
     async def _runtime(self, description: QueueDescription) -> QueueRuntimeProperties:
         path = EntityPath(description.name)
-        active, scheduled, moving = await self._counts(path, description, description.topic, description.topic_id)
+        counts = await self._counts(path, description, description.topic, description.topic_id)
         dead = await self._count_dead(path.dead_letter, description)
         undelivered = await self._count_dead(path.transfer_dead_letter, description)
-        size = await self._bytes(description.topic, [sum(each) for each in zip(active, scheduled, moving, strict=True)])
-        for which, counts in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
-            size += await self._bytes(topic_name(self._settings.namespace, which), counts)
+        open_ones = [sum(each) for each in zip(counts.active, counts.scheduled, counts.moving, strict=True)]
+        size = await self._bytes(description.topic, open_ones)
+        for which, apart in ((path.dead_letter, dead), (path.transfer_dead_letter, undelivered)):
+            size += await self._bytes(topic_name(self._settings.namespace, which), apart)
         return _counts_of(
             description,
-            active=active,
-            scheduled=scheduled,
-            moving=moving,
+            active=counts.active,
+            postponed=counts.postponed,
+            scheduled=counts.scheduled,
+            moving=counts.moving,
             dead=dead,
             undelivered=undelivered,
             size=size,
@@ -278,6 +286,7 @@ def _counts_of(
     *,
     accessed_at: datetime,
     active: Sequence[int] = (),
+    postponed: Sequence[int] = (),
     scheduled: Sequence[int] = (),
     moving: Sequence[int] = (),
     dead: Sequence[int] = (),
@@ -298,6 +307,7 @@ def _counts_of(
         dead_letter_message_count=sum(dead),
         transfer_dead_letter_message_count=sum(undelivered),
         size_in_bytes=size,
+        postponed_message_count=sum(postponed),
         partitions=tuple(
             PartitionRuntimeProperties(
                 partition=partition,
@@ -305,6 +315,7 @@ def _counts_of(
                 scheduled_message_count=(scheduled or nothing)[partition],
                 dead_letter_message_count=(dead or nothing)[partition],
                 transfer_dead_letter_message_count=(undelivered or nothing)[partition],
+                postponed_message_count=(postponed or nothing)[partition],
             )
             for partition in range(description.partitions)
         ),

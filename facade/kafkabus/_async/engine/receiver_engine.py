@@ -6,8 +6,8 @@ Each part owns one kind of state, and changes no other's:
   handed out or given back, so that it is given back once;
 - ``ReceiverScope`` knows whether the receiver was closed; the engine alone closes it;
 - ``HeldSession`` owns the lock of the session;
-- ``MessageClaimer`` and ``DeferredClaimer`` own granted messages until they return them; if they are interrupted, they give
-  these back to the ledger;
+- ``MessageClaimer``, ``DeferredClaimer`` and ``NumberClaimer`` own granted messages until they return them; if they are
+  interrupted, they give these back to the ledger;
 - ``MessageSettler`` owns nothing: the ledger decides, and receipts note how far each message is settled.
 
 An interrupted call ends where it waits. Messages that were claimed by a blocking call whose caller has left go back
@@ -28,6 +28,7 @@ from kafkabus._async.engine.deferred_claimer import DeferredClaimer, not_deferre
 from kafkabus._async.engine.held_session import HeldSession
 from kafkabus._async.engine.message_claimer import MessageClaimer
 from kafkabus._async.engine.message_settler import MessageSettler
+from kafkabus._async.engine.number_claimer import NumberClaimer, not_waiting_error
 from kafkabus._async.engine.receiver_scope import ReceiverScope
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.message import ServiceBusReceivedMessage
@@ -67,6 +68,7 @@ class ReceiverEngine:
         self.settler = MessageSettler(self.scope)
         self._claimer = MessageClaimer(self.scope)
         self._deferred = DeferredClaimer(self.scope, self._claimer)
+        self._numbered = NumberClaimer(self.scope, self._claimer)
         self._prefetch = 0 if takes else prefetch_count
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         context.receiving.readers.on_open(path)
@@ -182,6 +184,22 @@ class ReceiverEngine:
         if missing:
             await self.release(messages)
             raise not_deferred_error(entity, missing)
+        self.scope.report_received(messages)
+        return [received[number] for number in dict.fromkeys(numbers)]
+
+    async def receive_by_number(self, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        """Return the waiting messages of some sequence numbers, in their order, all of them or none.
+
+        Raises:
+            MessageNotFoundError: A number names no message that waits; none was received.
+        """
+        entity = await self.scope.entity()
+        messages = await self._numbered.claim(entity, numbers)
+        received = {message.sequence_number: message for message in messages}
+        missing = [number for number in numbers if number not in received]
+        if missing:
+            await self.release(messages)
+            raise not_waiting_error(entity, missing)
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any
 
@@ -13,6 +13,7 @@ from typing_extensions import Self
 from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.engine.held_session import held_session_of
+from kafkabus._async.engine.number_claimer import MOST_NUMBERS
 from kafkabus._async.engine.purge import purge
 from kafkabus._async.engine.receiver_engine import ReceiverEngine
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
@@ -200,15 +201,22 @@ class ServiceBusReceiver:
         self,
         message: ServiceBusReceivedMessage,
         *,
+        delay: timedelta | float | None = None,
         properties_to_modify: Mapping[Any, PropertyValue] | None = None,
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
-        """Give the message back: it is available at once, and one delivery is counted.
+        """Give the message back, one delivery counted: it is available at once, or after a delay.
 
         If that was the last of ``max_delivery_count`` deliveries, the message is dead-lettered instead.
 
+        A message that is given back with a delay is *postponed*: it keeps its sequence number and its place, no receiver holds
+        it, and none gets it before its time. It counts as active. The messages of its session that come behind it wait for it.
+
         Args:
             message: The message.
+            delay: After which time the message is available: a timedelta, or seconds, of at most 7 days; 0 for at once. By
+                default as the queue's or subscription's retry policy says, and at once without one. It is stored in Kafka
+                before this returns. The namespace's format must be 2. The service has no such delay.
             properties_to_modify: Application properties that the message has from now on, beside its others, as the service
                 does it for its SDKs of .NET, Java, JavaScript and Go. A later change adds to an earlier one. Subscriptions'
                 rules are not evaluated again. The namespace's format must be 2.
@@ -217,29 +225,35 @@ class ServiceBusReceiver:
         Raises:
             MessageLockLostError: The message's lock expired; it is available anyway. For other errors see ``complete_message``.
             MessageSizeExceededError: With the changed properties, the message would be too large; nothing was done.
-            NamespaceFormatError: The namespace's format is 1, which has no place for changes; nothing was done.
+            NamespaceFormatError: The namespace's format is 1, which has no place for changes and delays; nothing was done.
+            ValueError: Also if the delay is negative or over 7 days, in a transaction, or of a deferred message; nothing was
+                done.
             ServiceBusQuotaExceededError: The changed properties of all messages of a partition would have more than 16 MiB;
                 those of that partition stay locked.
             TypeError: Also if a changed property has a type that messages cannot carry.
         """
-        await self.abandon_messages([message], properties_to_modify=properties_to_modify, transaction=transaction)
+        await self.abandon_messages(
+            [message], delay=delay, properties_to_modify=properties_to_modify, transaction=transaction
+        )
 
     @guard
     async def abandon_messages(
         self,
         messages: Sequence[ServiceBusReceivedMessage],
         *,
+        delay: timedelta | float | None = None,
         properties_to_modify: Mapping[Any, PropertyValue] | None = None,
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Abandon several messages in one round trip; see ``abandon_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
-        changes = await self._engine.settler.read_changes(properties_to_modify, batches)
+        delay_ms = await self._engine.settler.delays.check(delay, batches, transacted=transaction is not None)
+        changes = await self._engine.settler.changes.read(properties_to_modify, batches)
         if transaction is not None:
             # If this counts as one delivery too many, the receiver that claims the message next dead-letters it.
             transaction._add_settlements(self._engine.settler.prepare("abandon", batches, changes=changes))
             return
-        await self._engine.settler.abandon(batches, changes)
+        await self._engine.settler.abandon(batches, changes, delay_ms)
 
     async def defer_message(
         self,
@@ -271,7 +285,7 @@ class ServiceBusReceiver:
     ) -> None:
         """Defer several messages in one round trip; see ``defer_message`` and ``complete_messages``."""
         batches = self._batches(messages, transaction)
-        changes = await self._engine.settler.read_changes(properties_to_modify, batches)
+        changes = await self._engine.settler.changes.read(properties_to_modify, batches)
         if transaction is not None:
             transaction._add_settlements(self._engine.settler.prepare("defer", batches, changes=changes))
             return
@@ -324,7 +338,7 @@ class ServiceBusReceiver:
         batches = self._batches(messages, transaction)
         settler = self._engine.settler
         verb = settler.dead_letter_verb
-        changes = await settler.read_changes(properties_to_modify, batches, any_format=verb == "dead_letter")
+        changes = await settler.changes.read(properties_to_modify, batches, any_format=verb == "dead_letter")
         if transaction is not None:
             transaction._add_settlements(settler.prepare(verb, batches, reason, error_description, changes))
             return
@@ -389,6 +403,102 @@ class ServiceBusReceiver:
         messages = await self._engine.receive_deferred(numbers)
         self._renew_automatically(messages)
         return messages
+
+    @guard
+    async def receive_messages_by_sequence_number(
+        self, sequence_numbers: int | Sequence[int]
+    ) -> list[ServiceBusReceivedMessage]:
+        """Receive messages that wait by their sequence numbers, out of their order, all of them or none.
+
+        They are locked like other messages; the deliveries of no other message are counted. The service has no such operation.
+        ``receive_deferred_messages`` has the messages that were deferred. In a session, a message may overtake earlier ones.
+
+        Args:
+            sequence_numbers: The messages' sequence numbers, one or several, up to 1,000.
+
+        Returns:
+            The messages in the order of the numbers.
+
+        Raises:
+            MessageNotFoundError: A number names no message that waits: there is none, or it is settled, locked by another
+                receiver, deferred, scheduled, expired, or of another session; none was received.
+            ServiceBusQuotaExceededError: More than 10,000 messages of a partition would be received in this way that no
+                receiver has come to yet; none was received.
+            OperationTimeoutError: In a session, the messages of its partition before it could not be looked at within 30 s.
+            ValueError: The receiver was closed, or there are too many numbers.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        self._engine.scope.check_open()
+        messages = await self._by_number(sequence_numbers)
+        self._renew_automatically(messages)
+        return messages
+
+    @guard
+    async def delete_messages_by_sequence_number(self, sequence_numbers: int | Sequence[int]) -> None:
+        """Delete messages that wait, without receiving them; see ``receive_messages_by_sequence_number``.
+
+        Raises:
+            MessageLockLostError: The lock of some expired before they were deleted; the others were deleted.
+        """
+        messages = await self._by_number(sequence_numbers)
+        if not self._engine.scope.takes:
+            await self._engine.settler.complete(self._batches(messages, None))
+
+    @guard
+    async def dead_letter_messages_by_sequence_number(
+        self,
+        sequence_numbers: int | Sequence[int],
+        reason: str | None = None,
+        error_description: str | None = None,
+    ) -> None:
+        """Dead-letter messages that wait, without receiving them; see ``receive_messages_by_sequence_number``.
+
+        Args:
+            sequence_numbers: The messages' sequence numbers, one or several.
+            reason: See ``dead_letter_message``, also for what is raised because of it.
+            error_description: The reason in more words.
+
+        Raises:
+            ValueError: Also if the receiver's mode is ``RECEIVE_AND_DELETE``.
+        """
+        _check_reason("reason", reason)
+        _check_reason("error_description", error_description)
+        self._check_locks()
+        messages = await self._by_number(sequence_numbers)
+        await self._engine.settler.dead_letter(self._batches(messages, None), reason, error_description, {})
+
+    @guard
+    async def postpone_messages_by_sequence_number(
+        self, sequence_numbers: int | Sequence[int], delay: timedelta | float
+    ) -> None:
+        """Postpone messages that wait, without receiving them; no delivery is counted. Postponed ones get another time.
+
+        Args:
+            sequence_numbers: The messages' sequence numbers, one or several.
+            delay: See ``abandon_message``; 0 makes postponed messages available at once.
+
+        Raises:
+            MessageNotFoundError: See ``receive_messages_by_sequence_number``, also for what else is raised.
+            NamespaceFormatError: The namespace's format is 1; nothing was done.
+            ValueError: Also if the receiver's mode is ``RECEIVE_AND_DELETE``, or the delay is negative or over 7 days.
+        """
+        self._check_locks()
+        delay_ms = await self._engine.settler.delays.check(delay, [], transacted=False) or 0
+        messages = await self._by_number(sequence_numbers)
+        await self._engine.settler.postpone(self._batches(messages, None), delay_ms)
+
+    async def _by_number(self, sequence_numbers: int | Sequence[int]) -> list[ServiceBusReceivedMessage]:
+        """Lock the waiting messages of some sequence numbers."""
+        self._engine.scope.check_open()
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else list(sequence_numbers)
+        if len(numbers) > MOST_NUMBERS:
+            raise ValueError(f"there are {len(numbers):,} sequence numbers: give at most {MOST_NUMBERS:,} in one call")
+        return await self._engine.receive_by_number(numbers) if numbers else []
+
+    def _check_locks(self) -> None:
+        """Check that the receiver locks its messages."""
+        if self._engine.scope.takes:
+            raise ValueError("the receiver's mode is RECEIVE_AND_DELETE: open one whose mode is PEEK_LOCK")
 
     @guard
     async def peek_messages(

@@ -150,7 +150,8 @@ async def session_ids(context: ClientContext, path: EntityPath, state_updated_af
     asked: list[ListSessions | ListUpdatedStates] = [ListUpdatedStates(ledger, after) for ledger in entity.ledgers]
     try:
         if state_updated_after is None:
-            await reader.file_all(LIST_TIMEOUT)
+            ends = await context.topics.ends(entity.topic, range(entity.partitions))
+            await reader.file_upto(ends, LIST_TIMEOUT)
             asked += [ListSessions(ledger) for ledger in entity.ledgers]
         await context.ledger_client.execute(*asked)
     except LedgersReplacedError as error:

@@ -26,7 +26,7 @@ class GrantedSorter:
 
     async def sort_out(self, delivery: Delivery, records: list[Record]) -> list[Record]:
         """Return the messages that receivers get; the others go where they belong."""
-        records = await self._log.postpone(delivery, records)
+        records = await self._log.schedule_held(delivery, records)
         if self._has_strays:
             records = await self._move_strays(delivery, records)
         records = await self._parts.dispositions.as_received(self._log.entity, delivery, records)

@@ -34,7 +34,7 @@ from kafkabus._core.duplicate_detection import detect_duplicates
 from kafkabus._core.entity import Entity
 from kafkabus._core.fetch_plan import PartitionView, Plan, home_partitions
 from kafkabus._core.record import Record, part_scheduled
-from kafkabus._ledger.operations import Claim, DetectDuplicates, Granted, LedgerState, Postpone, Purge, Seen
+from kafkabus._ledger.operations import Claim, DetectDuplicates, Granted, LedgerState, Purge, ScheduleHeld, Seen
 from kafkabus._ledger.ranges import Range
 
 LOGGER = logging.getLogger("kafkabus.reader")
@@ -505,12 +505,12 @@ class LogReader:
             for grant in grants
         )
 
-    async def postpone(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
+    async def schedule_held(self, delivery: Delivery, records: Sequence[Record]) -> list[Record]:
         """Have scheduled messages, also those of plain producers, wait for their time; return the others."""
         items, unscheduled = part_scheduled(records)
         if items:
             await self._connections.ledger_client.execute(
-                Postpone(self.entity.ledgers[delivery.partition], delivery.lease, items)
+                ScheduleHeld(self.entity.ledgers[delivery.partition], delivery.lease, items)
             )
         return unscheduled
 

@@ -7,10 +7,11 @@ because receivers are likely to be granted them soon; others are read again by o
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
@@ -138,10 +139,11 @@ class SessionReader:
             return None, accept.held
         return SessionLock(accept.accepted, ledger.partition, accept.lease, accept.expiry), False
 
-    async def file_all(self, timeout: float) -> None:
-        """File all messages that are stored by now and that this client can file.
+    async def file_upto(self, ends: Mapping[int, int], timeout: float) -> None:
+        """File the messages of some partitions that are stored before these offsets.
 
         Args:
+            ends: The offsets, by partition.
             timeout: How long that may take, in seconds.
 
         Raises:
@@ -149,18 +151,17 @@ class SessionReader:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         entity, deadline = self.log.entity, time.monotonic() + timeout
-        ends = await self._connections.topics.ends(entity.topic, range(entity.partitions))
-        (*states,) = await self._connections.ledger_client.states(entity.ledgers)
-        for view, state in zip(self._plan.views, states, strict=True):
-            end, cursor = ends[view.partition], 0 if state is None else state.cursor
+        (*states,) = await self._connections.ledger_client.states([entity.ledgers[partition] for partition in ends])
+        for (partition, end), state in zip(ends.items(), states, strict=True):
+            cursor = 0 if state is None else state.cursor
             while cursor < end:
                 if time.monotonic() >= deadline:
                     raise OperationTimeoutError(
-                        f"{entity.path}: not all messages could be looked at within {timeout:g} s: partition "
-                        f"{view.partition} is known up to offset {cursor} of {end}"
+                        f"{entity.path}: not all messages could be looked at within {timeout:g} s: partition {partition} is "
+                        f"known up to offset {cursor} of {end}"
                     )
-                await self._advance(view.partition, time.monotonic() + POLL_SLICE, lambda: False)
-                cursor = view.cursor
+                await self._advance(partition, time.monotonic() + POLL_SLICE, lambda: False)
+                cursor = self._plan.views[partition].cursor
 
     async def leave(self, lock: SessionLock) -> None:
         """Give a session up; its messages that were granted and not settled go back to it, and no delivery is counted.
@@ -190,7 +191,7 @@ class SessionReader:
         """
         deadline, undelivered = time.monotonic() + timeout, self.log.undelivered
         grants = undelivered.take(want, lambda grant: session_of(grant.records[0]) == lock.session)
-        fill_until = 0.0
+        fill_until, due_in = 0.0, math.inf
         try:
             while not (self.log.is_closed or closed()):
                 news = self._news[lock.partition]
@@ -199,7 +200,7 @@ class SessionReader:
                     # The log may have been truncated: reading it shows whether the ledger has to be replaced first.
                     await self._advance(lock.partition, time.monotonic() + POLL_SLICE, lambda: False)
                 elif left > 0:
-                    await self._grant_next(lock, left, grants)
+                    due_in = await self._grant_next(lock, left, grants)
                 left = want - sum(len(grant.records) for grant in grants)
                 enough = grants and (self.log.is_late(grants) or not self._goes_on(lock.partition))
                 if left <= 0 or enough or time.monotonic() >= deadline:
@@ -210,7 +211,8 @@ class SessionReader:
 
                 if grants:
                     fill_until = fill_until or time.monotonic() + FILL_UP
-                await self._advance(lock.partition, min(fill_until, deadline) if fill_until else deadline, is_new)
+                until = min(deadline, fill_until or deadline, time.monotonic() + due_in)
+                await self._advance(lock.partition, until, is_new)
                 if fill_until and (not is_new() or time.monotonic() >= fill_until):
                     return grants
         except BaseException:
@@ -256,8 +258,8 @@ class SessionReader:
 
     # The messages of a locked session.
 
-    async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> None:
-        """Ask once for the next messages."""
+    async def _grant_next(self, lock: SessionLock, want: int, grants: list[Grant]) -> float:
+        """Ask once for the next messages; return in how many seconds there may be another one that is postponed."""
         entity = self.log.entity
         following = GrantNext(entity.ledgers[lock.partition], lock.lease, want, entity.rules_version)
         await self._connections.ledger_client.execute(following)
@@ -266,7 +268,7 @@ class SessionReader:
             raise lock_lost(lock.session, entity.path)
         if following.unfiled:
             self._plan.views[lock.partition].redeliverable = True
-            return
+            return math.inf
         lock.expiry = following.expiry
         try:
             if following.stale_rules:
@@ -275,6 +277,7 @@ class SessionReader:
         except BaseException:
             self._connections.ledger_client.enqueue(following.undo())
             raise
+        return math.inf if following.due_in is None else following.due_in
 
     async def _add_following(self, lock: SessionLock, following: GrantNext, grants: list[Grant]) -> None:
         """Read the messages that were granted."""

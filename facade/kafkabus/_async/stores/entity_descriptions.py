@@ -252,7 +252,7 @@ class EntityDescriptions:
             ServiceBusQuotaExceededError: The description is too large.
             ServiceBusCommunicationError: Kafka cannot be reached.
         """
-        name, text = description.name.lower(), description.model_dump_json()
+        name, text = description.name.lower(), description.to_text()
         size = len(text.encode())
         if size > LARGEST:
             raise ServiceBusQuotaExceededError(

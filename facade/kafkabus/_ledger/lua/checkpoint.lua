@@ -7,6 +7,7 @@
 --                                                              holds them; a delivery under way is counted
 --                        "deferred": [[first, last, count], …], "moving": [[offset, count, intent], …],
 --                        "schedules": true if any were, "scheduled": [[offset, when], …],
+--                        "postponed": [[offset, until], …]       which are waiting, too
 --                        "skipped": [offset, …]}                 all unordered; skipped includes seized messages
 --                        "changed": ["<offset>", "?<offset>", …]  fields of the key properties, if it has any
 --                  and, if duplicates are detected, "dedup_upto": offset, "duplicates": [offset, …],
@@ -92,6 +93,18 @@ operations.take_snapshot = function(op)
     local offset, at = split_scheduled(member)
     scheduled[#scheduled + 1] = { num(offset), num(at) }
   end
+  local postponed, times = {}, has_postponed() and redis.call('ZRANGE', WAKES, 0, -1, 'WITHSCORES') or {}
+  local wakes = {}
+  for index = 1, #times, 2 do
+    wakes[tonumber(times[index])] = times[index + 1]
+  end
+  for _, member in ipairs(has_postponed() and redis.call('ZRANGE', POSTPONED, 0, -1) or {}) do
+    local offset, count = split_postponed(member)
+    postponed[#postponed + 1] = { num(offset), num(tonumber(wakes[offset] or 0)) }
+    if not SESSIONS then
+      waiting[#waiting + 1] = { num(offset), num(offset), num(count) }
+    end
+  end
   local states, prepared = redis.call('HGETALL', MOVING), 0
   for index = 1, #states, 2 do
     local count, intent = split_move(states[index + 1])
@@ -105,7 +118,7 @@ operations.take_snapshot = function(op)
     waiting = waiting, deferred = deferred, moving = moving,
     skipped = redis.call('ZRANGEBYSCORE', SKIPPED, num(ledger.cursor), '+inf'),
     dedup_upto = DUPLICATES and num(math.max(ledger.dedup_upto, ledger.dedup_checkpoint)) or nil,
-    schedules = ledger.schedules or nil, scheduled = scheduled,
+    schedules = ledger.schedules or nil, scheduled = scheduled, postponed = postponed,
     dedup_epoch = DUPLICATES and ledger.dedup_epoch >= 0 and num(ledger.dedup_epoch) or nil,
     duplicates = DUPLICATES and redis.call('ZRANGE', DUPLICATES, 0, -1) or nil,
     changed = ledger.properties > 0 and fields_of_changed({ waiting, deferred }, moving) or nil,

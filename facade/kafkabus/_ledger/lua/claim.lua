@@ -37,7 +37,7 @@
 --           "limited": true                       if the limit kept anything from being granted
 --           "expiry": ms                          of the lease
 --           "redeliverable": count                of ranges that still wait to be granted again
---           "due": ms                             when the next lease expires, if one is held
+--           "due": ms                             when the next lease expires, or the time of a postponed message comes
 --           "overdue": true                       if some scheduled messages were not activated in time
 --           "free": true                          if sessions wait that no client holds
 --           "moves": 1                            if a transfer wants attention (adopt_transfers), else 0}
@@ -120,12 +120,16 @@ local function has_stale_rules(op)
   return (op.rules or 0) < ledger.rules
 end
 
+-- How many postponed messages do not count as in flight.
+local MOST_POSTPONED = 100000
+
 -- How many of the wanted messages the limit leaves room for.
 local function within(limit, wanted)
   local left = limit - ledger.in_flight
   if left < wanted then
     -- Deferred messages have a separate quota, and scheduled ones are not in flight.
-    left = math.max(0, left + redis.call('ZCARD', DEFERRED) + redis.call('ZCARD', SCHEDULED))
+    local apart = redis.call('ZCARD', DEFERRED) + redis.call('ZCARD', SCHEDULED)
+    left = math.max(0, left + apart + math.min(MOST_POSTPONED, redis.call('ZCARD', POSTPONED)))
   end
   return math.min(wanted, left)
 end
@@ -171,8 +175,11 @@ local function with_state(reply)
   reply.cursor = num(ledger.cursor)
   -- In a ledger with sessions, the returned ranges are one client's at a time.
   reply.redeliverable = filer_lease() and 0 or redis.call('ZCARD', REDELIVERABLE)
-  local due = redis.call('ZRANGE', EXPIRIES, 0, 0, 'WITHSCORES')[2]
-  reply.due = due and num(tonumber(due))
+  local due = math.huge
+  for _, key in ipairs({ EXPIRIES, WAKES }) do
+    due = math.min(due, tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2] or due))
+  end
+  reply.due = due < math.huge and num(due) or nil
   if ledger.schedules then
     reply.overdue = redis.call('ZRANGEBYSCORE', DUE, '-inf', num(now - OVERDUE), 'LIMIT', 0, 1)[1] and true or nil
   end

@@ -8,14 +8,16 @@
 --                 {"missing": [], "again": [[first, last, count], …], "expiry": ms,
 --                  "stale_rules": true if the caller goes by rules that were changed since (rules, as of claim)}
 --   seize  {lease, ranges, lock_ms, from, upto, epoch, epoch_to, rules, session}  all that wait in the ranges are
---          locked: never granted, returned, filed or deferred. If the caller has seen every record from `from` to
---          before `upto`, and the ranges hold all messages among them, the cursor moves on to `upto`. Otherwise
---          messages locked beyond the cursor are void for claims. Messages beyond the cursor are left alone if
---          duplicates are detected and they are not judged yet, or if they were chosen by rules that were changed
+--          locked: never granted, returned, postponed, filed or deferred. If the caller has seen every record from
+--          `from` to before `upto`, and the ranges hold all messages among them, the cursor moves on to `upto`.
+--          Otherwise messages locked beyond the cursor are void for claims. Messages beyond the cursor are left alone
+--          if duplicates are detected and they are not judged yet, or if they were chosen by rules that were changed
 --          since (rules and epochs as of claim). With session, the lease that locks one of which the messages are,
 --          only while it does
 --          Reply: {"again": [[first, last, count, kind], …], "expiry": ms}
 --                 {"gone": true}  the session's lock has expired
+--                 {"full": limit}  claims would have to leave out more messages beyond the cursor than ahead_limit, if
+--                                  it is given: nothing was done
 --   seize_undeliverable {lease, count, lock_ms, limit}  up to limit returned ranges that were delivered so often,
 --          or more often, are locked; reply as of seize
 
@@ -64,7 +66,8 @@ operations.recall = function(op)
   }
 end
 
--- Leases segments, takes them out of their homes afterwards (leave), and returns the reply.
+-- Leases segments, takes them out of their homes afterwards (leave), none of them postponed any more, and returns the
+-- reply.
 local function lock_segments(op, segments, leave)
   for _, segment in ipairs(segments) do
     segment.expiry, segment.bits = now + op.lock_ms, ''
@@ -75,6 +78,7 @@ local function lock_segments(op, segments, leave)
   local again = {}
   for index, segment in ipairs(segments) do
     leave(segment)
+    forget_postponed(segment.first, segment.last)
     again[index] = { num(segment.first), num(segment.last), num(segment.count), segment.kind }
   end
   return { again = again, expiry = num(now + op.lock_ms) }
@@ -101,6 +105,8 @@ operations.seize = function(op)
       local member, _, _, count = returned_at(offset)
       if member then
         add(offset, count, 'n', member)
+      elseif not SESSIONS and postponed_at(offset) then
+        add(offset, (postponed_at(offset)), 'n', 'postponed')
       elseif offset >= ledger.cursor then
         if not (outdated or not_deduplicated(offset + 1) or redis.call('ZSCORE', SKIPPED, num(offset))) then
           add(offset, 0, 'n', 'log')
@@ -124,6 +130,15 @@ operations.seize = function(op)
       end
     end)
   end
+  if op.ahead_limit then
+    local ahead = redis.call('ZCARD', SKIPPED)
+    for _, segment in ipairs(segments) do
+      ahead = ahead + (segment.home == 'log' and segment.last - segment.first + 1 or 0)
+    end
+    if ahead > op.ahead_limit then
+      return { full = op.ahead_limit }
+    end
+  end
   local reply = lock_segments(op, segments, function(segment)
     if segment.home == 'deferred' then
       write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
@@ -135,7 +150,7 @@ operations.seize = function(op)
         end
         ledger.skipped = 1
       end
-    elseif segment.home ~= 'session' then
+    elseif segment.home ~= 'session' and segment.home ~= 'postponed' then
       leave_returned(segment.first, segment.last)
     end
   end)

@@ -8,11 +8,12 @@
 --          Reply: {"from": offset}   from where they count: the first request for a version decides
 --   peek   {from, limit, session}    up to limit messages that are not settled, oldest first; beyond the cursor the
 --          scheduled ones alone; with session (a name), none that is known to be of another session
---          Reply: {"cursor": offset, "found": [[first, last, kind, count], …], "skipped": [offset, …]}
---                 kind is "d" if they are deferred, "t" if they are scheduled, else "n"; skipped are records
---                 beyond the cursor that are no messages, or none yet
---   purge  {upto, limit}             messages that wait below upto are done with, except leased, deferred and scheduled
---          ones. Reply: {"purged": count, "more": true if there may be more returned ranges than limit}
+--          Reply: {"cursor": offset, "found": [[first, last, kind, count, until], …], "skipped": [offset, …]}
+--                 kind is "d" if they are deferred, "t" if they are scheduled, "p" if they are postponed (until this
+--                 time, ms), else "n"; skipped are records beyond the cursor that are no messages, or none yet
+--   purge  {upto, limit}             messages that wait below upto are done with, postponed ones too, except leased,
+--          deferred and scheduled ones. Reply: {"purged": count, "more": true if there may be more returned ranges, or
+--          postponed messages, than limit}
 
 operations.mark = function(op)
   if op.name == 'schedules' then
@@ -37,14 +38,25 @@ end
 operations.peek = function(op)
   local found = {}
   local function add(first, last, kind, count)
-    if last >= op.from then
+    if last >= op.from and first <= last then
       found[#found + 1] = { math.max(first, op.from), last, kind, count }
     end
   end
+  -- Messages of a session are postponed where they wait.
+  local function add_waiting(first, last, count)
+    local member = SESSIONS and first_postponed(first, last)
+    while member do
+      local offset = split_postponed(member)
+      add(first, offset - 1, 'n', count)
+      add(offset, offset, 'p', count)
+      first = offset + 1
+      member = first_postponed(first, last)
+    end
+    add(first, last, 'n', count)
+  end
   local function add_returned(members)
     for _, member in ipairs(members) do
-      local first, last, count = split_returned(member)
-      add(first, last, 'n', count)
+      add_waiting(split_returned(member))
     end
   end
   add_returned(redis.call('ZREVRANGEBYSCORE', REDELIVERABLE, '(' .. num(op.from), '-inf', 'LIMIT', 0, 1))
@@ -57,6 +69,12 @@ operations.peek = function(op)
     local offset = split_scheduled(member)
     add(offset, offset, 't', 0)
   end
+  if not SESSIONS then
+    for _, member in ipairs(redis.call('ZRANGEBYSCORE', POSTPONED, num(op.from), '+inf', 'LIMIT', 0, op.limit)) do
+      local offset, count = split_postponed(member)
+      add(offset, offset, 'p', count)
+    end
+  end
   for _, id in ipairs(redis.call('HKEYS', LEASES)) do
     local segments, held = leased(id)
     if not (op.session and held) or held.name == op.session then
@@ -68,7 +86,7 @@ operations.peek = function(op)
   if SESSIONS then
     each_chunk(op.session, function(_, text)
       for _, run in ipairs(split_chunk(text)) do
-        add(run[1], run[2], 'n', run[3])
+        add_waiting(run[1], run[2], run[3])
       end
     end)
   end
@@ -79,7 +97,8 @@ operations.peek = function(op)
       break
     end
     local last = math.min(run[2], run[1] + room - 1)
-    ranges[index] = { num(run[1]), num(last), run[3], num(run[4]) }
+    local until_ms = run[3] == 'p' and redis.call('ZSCORE', WAKES, padded(run[1]))
+    ranges[index] = { num(run[1]), num(last), run[3], num(run[4]), until_ms and num(until_ms) or nil }
     room = room - (last - run[1] + 1)
   end
   local skipped = redis.call('ZRANGEBYSCORE', SKIPPED, num(ledger.cursor), '+inf')
@@ -100,12 +119,20 @@ operations.purge = function(op)
       last = op.upto - 1
     end
     write('ZREM', REDELIVERABLE, member)
+    forget_postponed(first, last)
     purged = purged + last - first + 1
+  end
+  local postponed = SESSIONS and {}
+    or redis.call('ZRANGEBYSCORE', POSTPONED, '-inf', '(' .. num(op.upto), 'LIMIT', 0, op.limit)
+  for _, member in ipairs(postponed) do
+    local offset = split_postponed(member)
+    forget_postponed(offset, offset)
+    purged = purged + 1
   end
   ledger.in_flight = ledger.in_flight - purged
   if op.upto > ledger.cursor then
     purged = purged + op.upto - ledger.cursor
     ledger.cursor = op.upto
   end
-  return { purged = num(purged), more = #members == op.limit }
+  return { purged = num(purged), more = #members == op.limit or #postponed == op.limit }
 end

@@ -18,6 +18,10 @@
 --   deferred      zset "<offset>:<count>" by offset: set aside, granted by offset only
 --   scheduled     zset "<offset>:<when>" by offset: not granted before their time; claims skip them
 --   due           zset the same offsets, with 15 digits, by when that is, ms
+--   postponed     zset "<offset>:<count>:<session:rest>" by offset: returned, and not granted before a time. In a
+--                      ledger with sessions, the message waits in its session, or in redeliverable until it is filed;
+--                      the session is empty if it is not known yet
+--   wakes         zset the same offsets, with 15 digits, by that time, ms
 --   moved         hash offset -> offset there, of transfers that ended lately
 --   properties    hash offset -> JSON object: changed application properties of a message that is not settled, name
 --                      -> JSON text; "?" and an offset -> the same, by a transaction that is not over. Of messages
@@ -53,6 +57,7 @@
 --   dedup_epoch      the latest leader epoch of a record below both
 --   schedules        1 if records of scheduled messages are in the log
 --   scheduled        how many wait for their time
+--   postponed        how many are postponed
 --   moving           how many transfers are under way, unless a script died; a checkpoint counts them again
 --   late             transfers that were not finished in time, and copies that their destinations refuse: some of
 --                    them, each as ",<offset>:<since>:<bytes>"; in no checkpoint
@@ -76,13 +81,14 @@
 
 local META, LEASES, EXPIRIES, REDELIVERABLE = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local MOVING, MOVES, SKIPPED, DEFERRED = KEYS[5], KEYS[6], KEYS[7], KEYS[8]
-local SCHEDULED, DUE, MOVED, PROPERTIES = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local SCHEDULED, DUE, POSTPONED, WAKES = KEYS[9], KEYS[10], KEYS[11], KEYS[12]
+local MOVED, PROPERTIES = KEYS[13], KEYS[14]
 local SESSIONS, FREE, HOLDERS, STATES, DUPLICATES
 local IDS, SLOT = {}, KEYS[#KEYS]
-if #KEYS == 17 or #KEYS == 22 then
-  SESSIONS, FREE, HOLDERS, STATES = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+if #KEYS == 19 or #KEYS == 24 then
+  SESSIONS, FREE, HOLDERS, STATES = KEYS[15], KEYS[16], KEYS[17], KEYS[18]
 end
-if #KEYS >= 18 then
+if #KEYS >= 20 then
   DUPLICATES = KEYS[#KEYS - 5]
   IDS = { KEYS[#KEYS - 4], KEYS[#KEYS - 3], KEYS[#KEYS - 2], KEYS[#KEYS - 1] }
 end
@@ -115,6 +121,12 @@ end
 local SCHEDULED_FORM = '(%d+):(%d+)'
 local function join_scheduled(offset, when)
   return num(offset) .. ':' .. num(when)
+end
+
+-- <offset>:<count>:<session:rest>
+local POSTPONED_FORM = '(%d+):(%d+):(.*)'
+local function join_postponed(offset, count, session)
+  return num(offset) .. ':' .. num(count) .. ':' .. session
 end
 
 -- <count>|<intent:rest>

@@ -1,8 +1,8 @@
 -- Leases as text, and messages that go back to where they came from.
 --
 -- Defines split_lease, leased, split_returned, split_deferred, each_open, give_back, returned_at, leave_returned,
--- set_aside, put_back, store_lease, write_lease, lease_text, without, dissolve, in_doubt, expire_holder, delivered
--- and expire_leases.
+-- set_aside, put_back, wake_postponed, store_lease, write_lease, lease_text, without, dissolve, in_doubt,
+-- expire_holder, delivered and expire_leases.
 
 local function split_lease(text)
   local segments = {}
@@ -119,20 +119,94 @@ local function set_aside(first, last, count)
   end
 end
 
+-- When messages that were delivered so often are available again by the entity's retry policy, ms; nothing without one.
+local policy
+local function retry_at(count)
+  if not policy then
+    policy = ARGV[5] and cjson.decode(ARGV[5]) or { delays = {}, most = 0 }
+  end
+  local delays = policy.delays
+  return count < policy.most and now + (delays[count] or delays[#delays]) or nil
+end
+
 -- Returns messages of a lease to where they came from: the returned ranges, their session (arrive() puts them there),
--- or the deferred messages. A session's messages that were delivered too often become returned ranges, for a client or
--- upkeep to dead-letter.
-local function put_back(segment, first, last, count)
+-- or the deferred messages. Those that do not become deferred are postponed, if `due` is a time to come (by default
+-- that of the retry policy, if this delivery is counted). A session's messages that were delivered too often become
+-- returned ranges, for a client or upkeep to dead-letter.
+local function put_back(segment, first, last, count, due)
   if count > segment.count then
     ledger.returned = ledger.returned + last - first + 1
+    due = due or retry_at(count)
   end
   if segment.kind == 'd' then
     return set_aside(first, last, count)
   end
-  if segment.held and count < segment.held.max_deliveries then
-    return go_home(segment.held.name, first, last, count)
+  local is_filed = segment.held and count < segment.held.max_deliveries
+  local waits = due and due > now and (is_filed or not segment.held)
+  if waits then
+    for offset = first, last do
+      postpone(offset, count, due, is_filed and segment.held.name or '')
+    end
   end
-  give_back(first, last, count)
+  if is_filed then
+    go_home(segment.held.name, first, last, count)
+  elseif SESSIONS or not waits then
+    give_back(first, last, count)
+  end
+end
+
+-- How many postponed messages are woken at a time.
+local WOKEN_AT_ONCE = 1000
+
+-- The postponed messages whose time has come: their offsets, as the key wakes has them, as a set, as ranges with
+-- delivery counts, and by session; and their members.
+local function woken_messages()
+  local offsets = redis.call('ZRANGEBYSCORE', WAKES, '-inf', num(now), 'LIMIT', 0, WOKEN_AT_ONCE)
+  local woken, runs, names, members = {}, {}, {}, {}
+  for _, padded_offset in ipairs(offsets) do
+    local offset = tonumber(padded_offset)
+    local member = first_postponed(offset, offset)
+    if member then
+      local _, count, name = split_postponed(member)
+      local run = runs[#runs]
+      if run and run[2] == offset - 1 and run[3] == count then
+        run[2] = offset
+      else
+        runs[#runs + 1] = { offset, offset, count }
+      end
+      woken[offset], names[name], members[#members + 1] = true, true, member
+    end
+  end
+  return offsets, woken, runs, names, members
+end
+
+-- Makes the postponed messages available whose time has come: in their session, or in the returned ranges.
+local function wake_postponed()
+  local offsets, woken, runs, names, members = woken_messages()
+  if #offsets == 0 then
+    return
+  end
+  if #offsets == WOKEN_AT_ONCE then
+    ledger.due = now
+  end
+  if not SESSIONS then
+    for _, run in ipairs(runs) do
+      give_back(run[1], run[2], run[3])
+    end
+  else
+    for name in pairs(names) do
+      local session = session_at(name)
+      if session and session.lease == '' and not starts_postponed(session, woken) then
+        write('ZADD', FREE, 'NX', next_turn(), name)
+      end
+    end
+    -- Their session may be locked by a client that waits for them.
+    ledger.notify = true
+  end
+  if #members > 0 then
+    write('ZREM', POSTPONED, unpack(members))
+  end
+  write('ZREM', WAKES, unpack(offsets))
 end
 
 local function earliest(segments)
@@ -248,7 +322,8 @@ local function delivered(segment)
   return segment.count + (segment.kind == 's' and 0 or 1)
 end
 
--- Returns messages whose locks have expired, each delivery counted; messages that were renewed stay.
+-- Returns messages whose locks have expired, each delivery counted; messages that were renewed stay. Postponed ones
+-- whose time has come are available again.
 local function expire_leases()
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', EXPIRIES, '-inf', num(now), 'LIMIT', 0, 64)) do
     -- Upkeep looks whether messages were delivered too often.
@@ -267,4 +342,5 @@ local function expire_leases()
       store_lease(id, left)
     end
   end
+  wake_postponed()
 end

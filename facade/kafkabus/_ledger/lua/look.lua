@@ -4,15 +4,15 @@
 -- ARGV  1 the text "changed" of the ledger when upkeep last wrote it down; "-" if it did not
 --       2 within how many ms upkeep looks again if the ledger was changed since
 --       3… fields of meta
--- Reply nothing if there is no ledger, else {the text "changed", ms until a lock, a transfer or a scheduled message is
---       due (negative: it was; empty: none is), values of these fields …}
+-- Reply nothing if there is no ledger, else {the text "changed", ms until a lock, a transfer, a scheduled or a
+--       postponed message is due (negative: it was; empty: none is), values of these fields …}
 -- Effect: look_at says when upkeep looks again, so that only requests that need it earlier notify it.
 
 if not ledger.cursor then
   return false
 end
 local due = math.huge
-for _, key in ipairs({ EXPIRIES, MOVES, DUE }) do
+for _, key in ipairs({ EXPIRIES, MOVES, DUE, WAKES }) do
   local first = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
   due = math.min(due, tonumber(first[2] or math.huge))
 end

@@ -5,6 +5,9 @@
 --       2 channel  of the entity's notifications: "<namespace's>/<entity>"
 --       3 partition
 --       4 JSON list of operations, done in order; each has "op" and its own members
+--       5 JSON {"delays": [ms, …], "most": count}, if the entity has a retry policy: a message that is returned, this
+--         delivery counted, is postponed: the first delay after the first delivery, the last one after all later
+--         ones; but not after so many deliveries, when it is to be dead-lettered
 -- Reply JSON: {"status": "ok", "now": ms, "replies": [one an operation], "skew": ms in tests,
 --        "changes": true if properties of messages may have been changed}
 --       | {"status": "missing"} | {"status": "stale"}.
@@ -38,7 +41,7 @@ ledger.clock = math.max(ledger.clock, wall + ledger.slip)
 local now = wall + ledger.slip + skew
 
 -- The sorted sets whose first scores say when upkeep has to look.
-local TIMED = { [EXPIRIES] = true, [DUE] = true, [MOVES] = true }
+local TIMED = { [EXPIRIES] = true, [DUE] = true, [WAKES] = true, [MOVES] = true }
 
 local fault = ledger['test:fault']
 local function write(...)

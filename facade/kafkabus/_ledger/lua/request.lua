@@ -66,6 +66,9 @@ end
 if ledger.schedules then
   write('HSET', META, 'schedules', '1', 'scheduled', num(redis.call('ZCARD', SCHEDULED)))
 end
+if any_postponed then
+  write('HSET', META, 'postponed', num(redis.call('ZCARD', POSTPONED)))
+end
 if DUPLICATES then
   write('HSET', META, 'dedup_upto', num(ledger.dedup_upto))
 end

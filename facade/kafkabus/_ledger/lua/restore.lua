@@ -5,7 +5,8 @@
 -- ARGV  1 JSON: {"cursor", "version", "has_message_ttl", "epoch", "waiting", "deferred", "moving", "skipped"} as
 --         operations.take_snapshot of checkpoint.lua replies them, numbers as decimal strings; and "states", if the queue
 --         has sessions: [[session, version, when it was set, value], …], whose records are stored; "schedules" and
---         "scheduled": [[offset, when], …]; "changes": [[offset, {"<name>": "<JSON text>"}, true if prepared], …]; of
+--         "scheduled": [[offset, when], …]; "postponed": [[offset, delivery count, until], …], which are waiting, too, if
+--         messages have sessions; "changes": [[offset, {"<name>": "<JSON text>"}, true if prepared], …]; of
 --         a subscription "rules", the version of its rules; if it detects duplicates "duplicates":
 --         [[first, last], …], "dedup_checkpoint": up to where these are known, "dedup_epoch", and "dedup_upto": from
 --         where the log is read once more, because its records from there on are in the window
@@ -46,6 +47,14 @@ for _, one in ipairs(state.scheduled) do
     state.skipped[#state.skipped + 1] = one[1]
   end
   held, scheduled = held + 1, scheduled + 1
+end
+for _, message in ipairs(state.postponed or {}) do
+  redis.call('ZADD', WAKES, message[3], padded(message[1]))
+  redis.call('ZADD', POSTPONED, message[1], join_postponed(message[1], message[2], ''))
+  if tonumber(message[1]) >= tonumber(state.cursor) then
+    state.skipped[#state.skipped + 1] = message[1]
+  end
+  held = held + (SESSIONS and 0 or 1)
 end
 -- The owners of these transfers are gone with what they knew: the next client that adopts transfers finishes them.
 for _, move in ipairs(state.moving) do
@@ -100,6 +109,9 @@ end
 if state.schedules then
   fields[#fields + 1], fields[#fields + 2] = 'schedules', '1'
   fields[#fields + 1], fields[#fields + 2] = 'scheduled', num(scheduled)
+end
+if #(state.postponed or {}) > 0 then
+  fields[#fields + 1], fields[#fields + 2] = 'postponed', tostring(#state.postponed)
 end
 if state.has_message_ttl then
   fields[#fields + 1], fields[#fields + 2] = 'has_message_ttl', '1'

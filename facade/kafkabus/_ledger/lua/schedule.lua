@@ -4,7 +4,7 @@
 -- Defines
 --   schedule {items}         records of scheduled messages were stored: items is [[offset, when, ms], …], ascending.
 --                            Those that the cursor passed already are postponed by their claimer. Reply: {}
---   postpone {lease, items}  messages of the lease turned out to be scheduled. Reply: {"lost": [[first, last], …]}
+--   schedule_held {lease, items}  messages of the lease turned out to be scheduled. Reply: {"lost": [[first, last], …]}
 --   cancel   {offsets}       they are settled, unseen. Reply: {"missing": [offset, …]}  not scheduled, or no more
 --   activate {limit, intent, orphan_ms, upto_ms}  transfers, as of operations.begin_transfer, begin of messages that
 --                            are due at upto_ms, the time on the brokers' clock (none: on the ledger's). If
@@ -45,7 +45,7 @@ operations.schedule = function(op)
   return {}
 end
 
-operations.postpone = function(op)
+operations.schedule_held = function(op)
   local ranges, at = {}, {}
   for index, item in ipairs(op.items) do
     ranges[index], at[item[1]] = { item[1], item[1] }, item[2]

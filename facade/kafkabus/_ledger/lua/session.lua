@@ -20,7 +20,7 @@
 --   grant_next {lease, want, rules}  the next messages of the session that the lease locks
 --          Reply: {"gone": true} if the lease has expired, {"unfiled": true} if nothing may be granted yet,
 --                 {"again": "<first>[-<last>][*<count>],…", "expiry": ms, "cursor": offset, "stale_rules":
---                  as of claim}
+--                  as of claim, "due": ms if it waits for the time of a postponed message}
 --   extend {lease, lock_ms}           Reply: {"gone": true} or {"expiry": ms}
 --   leave  {lease}                    the session is free; messages granted and not settled go back, uncounted.
 --          Reply: {}
@@ -86,8 +86,10 @@ operations.place_messages = function(op)
     while op.ranges[index][2] < first do
       index = index + 1
     end
-    go_home(op.ranges[index][3], first, last, segment.count)
-  end)
+    local name = op.ranges[index][3]
+    note_session(first, last, name)
+    go_home(name, first, last, segment.count)
+  end, true)
   return { lost = gone, expiry = num(expiry) }
 end
 
@@ -114,6 +116,14 @@ operations.accept = function(op)
   return { session = name, expiry = expiry }
 end
 
+-- When the first message that waits in a session is due, if it is postponed.
+local function due_of(session)
+  if starts_postponed(session) then
+    local first = string.match(redis.call('HGET', SESSIONS, chunk_field(session, session.low)), '^%d+')
+    return num(redis.call('ZSCORE', WAKES, padded(tonumber(first))) or now)
+  end
+end
+
 operations.grant_next = function(op)
   expire_leases()
   local held = locked_by(op.lease)
@@ -130,8 +140,15 @@ operations.grant_next = function(op)
     local text = redis.call('HGET', SESSIONS, field)
     local rest = ''
     if text then
-      local front, count
+      local front, count, postponed
       front, rest, count = split_front(text, left)
+      front, postponed = split_postponed_words(front)
+      if postponed ~= '' then
+        rest = postponed .. (rest ~= '' and ',' .. rest or '')
+      end
+      if front == '' then
+        break
+      end
       granted[#granted + 1], leaving[#leaving + 1], left = front, { field, rest }, left - count
     end
     if rest ~= '' or session.low == session.high then
@@ -153,7 +170,7 @@ operations.grant_next = function(op)
   end
   return {
     again = text, expiry = num(held.expiry), cursor = num(ledger.cursor),
-    stale_rules = has_stale_rules(op) or nil,
+    stale_rules = has_stale_rules(op) or nil, due = left > 0 and due_of(session) or nil,
   }
 end
 

@@ -1,7 +1,8 @@
 -- The messages that wait in each session, of ledgers whose queue has sessions.
 --
 -- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
--- store_session, free_session, file_words, go_home, arrive, waiting_in, holder, locked_by, filer_lease and unfiled.
+-- store_session, starts_postponed, free_session, file_words, split_postponed_words, go_home, arrive, waiting_in,
+-- holder, locked_by, filer_lease and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 500
@@ -114,14 +115,29 @@ local function next_turn()
   return num(ledger.version * 4096 + math.min(turns, 4095))
 end
 
--- Frees a session: it waits for its turn, or is forgotten if no message waits in it.
+-- Whether the first message that waits in a session is postponed, and not among those that are woken (a set).
+local function starts_postponed(session, woken)
+  if not has_postponed() then
+    return false
+  end
+  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.low))
+  local first = tonumber(string.match(text or '', '^%d+'))
+  return first and not (woken and woken[first]) and first_postponed(first, first) and true
+end
+
+-- Frees a session: it waits for its turn, or for the time of its first message, or is forgotten if no message waits in
+-- it.
 local function free_session(session)
   session.lease = ''
   skip_gaps(session)
   if waiting_in(session) then
-    write('ZADD', FREE, 'NX', next_turn(), session.name)
+    if starts_postponed(session) then
+      write('ZREM', FREE, session.name)
+    else
+      write('ZADD', FREE, 'NX', next_turn(), session.name)
+      ledger.notify = true
+    end
     store_session(session)
-    ledger.notify = true
   else
     write('HDEL', SESSIONS, '=' .. session.name)
     write('ZREM', FREE, session.name)
@@ -249,8 +265,9 @@ local function file_words(name, words)
   else
     append_words(session, text, words)
   end
-  -- A session that is known and waits is among the free ones already, because it becomes known last.
-  if session.lease == '' and not (known and text) then
+  -- A session that is known and waits is among the free ones already, because it becomes known last; unless its first
+  -- message was postponed, and comes behind these.
+  if session.lease == '' and (has_postponed() or not (known and text)) and not starts_postponed(session) then
     write('ZADD', FREE, 'NX', next_turn(), name)
   end
   if not known or session.high > chunks then
@@ -306,7 +323,8 @@ local function common_runs(runs, ranges)
   return inside, rest
 end
 
--- Takes the messages within ranges out of a session's chunk. Returns how many these were.
+-- Takes the messages within ranges out of a session's chunk; none of them is postponed any more. Returns how many these
+-- were.
 local function cut_chunk(name, field, ranges)
   local inside, rest = common_runs(split_chunk(redis.call('HGET', SESSIONS, field) or ''), ranges)
   local gone = 0
@@ -324,7 +342,37 @@ local function cut_chunk(name, field, ranges)
       free_session(session)
     end
   end
+  if gone > 0 and has_postponed() then
+    local session = session_at(name)
+    if session and session.lease == '' then
+      free_session(session)
+    end
+    for _, run in ipairs(inside) do
+      forget_postponed(run[1], run[2])
+    end
+  end
   return gone
+end
+
+-- The part of words of a chunk that comes before the first postponed message, and the rest from there on.
+local function split_postponed_words(text)
+  if not has_postponed() or not first_postponed(tonumber(string.match(text, '^%d+')), last_of(text)) then
+    return text, ''
+  end
+  local before, rest = {}, {}
+  for _, run in ipairs(split_chunk(text)) do
+    local member = #rest == 0 and first_postponed(run[1], run[2])
+    local at = member and split_postponed(member)
+    if at then
+      if at > run[1] then
+        before[#before + 1] = { run[1], at - 1, run[3] }
+      end
+      rest[1] = { at, run[2], run[3] }
+    else
+      table.insert(#rest > 0 and rest or before, run)
+    end
+  end
+  return join_runs(before), join_runs(rest)
 end
 
 -- Calls visit(name, text, field) for each chunk of all sessions, or of one.

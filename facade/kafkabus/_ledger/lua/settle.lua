@@ -2,8 +2,9 @@
 --
 -- Defines take (used by every operation that takes messages out of a lease) and
 --   complete {lease, ranges}           the messages are done with
---   abandon  {lease, ranges, change}   they go back to be granted again, this delivery counted
---   release  {lease, ranges}           they go back uncounted: no application has seen them
+--   abandon  {lease, ranges, change, delay}  they go back to be granted again, this delivery counted: after so many ms,
+--                                      0 for at once; by default as the retry policy says
+--   release  {lease, ranges, delay}    they go back uncounted: no application has seen them; or after so many ms
 --   defer    {lease, ranges, limit, change}  they are set aside, granted by offset only. If more than limit would be
 --                                      set aside, nothing changes. Reply also: {"full": limit} in that case
 --   renew    {lease, ranges, lock_ms}  they are locked for so long from now on; a session's count as lost, as its lock
@@ -153,9 +154,15 @@ local function select_held(id, ranges, visit)
 end
 
 -- Takes ranges out of a lease; visit(first, last, segment) writes the new home of each run before the run leaves.
+-- Messages that were leased to be filed may be postponed, and stay so with `unseen`: they go back to where they were.
 -- Returns how many messages were taken and the ranges that were not there.
-local function take(id, ranges, visit)
-  local taken, lost, left = select_held(id, ranges, visit)
+local function take(id, ranges, visit, unseen)
+  local taken, lost, left = select_held(id, ranges, function(first, last, segment)
+    if SESSIONS and not unseen then
+      forget_postponed(first, last)
+    end
+    visit(first, last, segment)
+  end)
   if taken > 0 then
     arrive()
     store_lease(id, left)
@@ -222,15 +229,17 @@ local function take_changed(op, place)
 end
 
 operations.abandon = function(op)
+  local due = op.delay and now + op.delay
   return take_changed(op, function(first, last, segment)
-    put_back(segment, first, last, segment.count + 1)
+    put_back(segment, first, last, segment.count + 1, due)
   end)
 end
 
 operations.release = function(op)
+  local due = op.delay and now + op.delay
   local _, lost = take(op.lease, op.ranges or all_open(op.lease), function(first, last, segment)
-    put_back(segment, first, last, segment.count)
-  end)
+    put_back(segment, first, last, segment.count, due)
+  end, true)
   return { lost = lost }
 end
 

@@ -151,12 +151,14 @@ operations.skip_record = function(op)
   if SESSIONS then
     each_chunk(nil, function(name, _, field) filed = filed + cut_chunk(name, field, only) end)
   end
-  if filed == 0 and not returned_at(op.offset) then
+  local is_returned = filed == 0 and returned_at(op.offset)
+  if filed == 0 and not is_returned and (SESSIONS or not postponed_at(op.offset)) then
     return { skip = false }
   end
-  if filed == 0 then
+  if is_returned then
     leave_returned(op.offset, op.offset)
   end
+  forget_postponed(op.offset, op.offset)
   ledger.in_flight = ledger.in_flight - 1
   return { skip = true }
 end

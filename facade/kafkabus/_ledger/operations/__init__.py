@@ -6,7 +6,7 @@ from kafkabus._ledger.operations.claim import IN_FLIGHT_LIMIT, Claim, Granted, S
 from kafkabus._ledger.operations.deferred import Recall, Seize
 from kafkabus._ledger.operations.duplicates import DetectDuplicates
 from kafkabus._ledger.operations.inspect import MARKS, Mark, MarkName, Peek, PeekedRange, Purge, SetRulesVersion
-from kafkabus._ledger.operations.schedule import Activate, Cancel, Postpone, Schedule
+from kafkabus._ledger.operations.schedule import Activate, Cancel, Schedule, ScheduleHeld
 from kafkabus._ledger.operations.session import (
     Accept,
     Extend,
@@ -71,7 +71,6 @@ __all__ = [
     "Peek",
     "PeekedRange",
     "PlaceMessages",
-    "Postpone",
     "Prepare",
     "PreparedVerb",
     "Purge",
@@ -80,6 +79,7 @@ __all__ = [
     "Resolve",
     "Retreat",
     "Schedule",
+    "ScheduleHeld",
     "Seen",
     "Seize",
     "SetRulesVersion",

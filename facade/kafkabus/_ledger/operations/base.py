@@ -22,6 +22,7 @@ class Ledger:
 
     Attributes:
         has_changes: Whether properties of messages may have been changed, by its last reply.
+        retries: The entity's retry policy, as scripts read it; None if it has none.
     """
 
     __slots__ = (
@@ -35,10 +36,13 @@ class Ledger:
         "number",
         "partition",
         "pending",
+        "retries",
         "script_keys",
     )
 
-    def __init__(self, keys: LedgerKeys, *, partition: int, channel: str, client_id: str) -> None:
+    def __init__(
+        self, keys: LedgerKeys, *, partition: int, channel: str, client_id: str, retries: str | None = None
+    ) -> None:
         self.keys = keys
         self.partition = partition
         self.channel = channel
@@ -48,6 +52,7 @@ class Ledger:
         self.in_doubt: LedgerRequest | None = None
         self.measured_at_ms: float | None = None
         self.has_changes = False
+        self.retries = retries
         self._ahead_ms = self._skew_ms = 0.0
 
     def set_clock(self, now_ms: int, asked_at: float, skew_ms: int = 0) -> None:
@@ -112,6 +117,7 @@ class LedgerState:
         transacts: Whether transactions may have stored records in the log.
         skipped: Whether there may be records beyond the cursor that will not be granted: duplicates, records that are or were
             scheduled, messages that were granted out of turn.
+        postponed: How many of the messages in flight are postponed.
     """
 
     cursor: int
@@ -125,6 +131,7 @@ class LedgerState:
     moving: int = 0
     transacts: bool = False
     skipped: bool = False
+    postponed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +146,8 @@ class LedgerFigures:
         moving: How many are on their way into another log.
         skipped: How many records beyond the cursor no claim may grant.
         deferred: How many are deferred.
-        waiting: How many wait to be granted again.
+        waiting: How many wait to be granted again; in a queue with sessions, of those that are not in their sessions.
+        postponed: How many are postponed.
         held_sessions: How many sessions clients hold.
         returned: After how many deliveries messages waited again, since Redis has had the ledger.
         refused: Copies that their destinations refuse: offset of the message, and size of the copy in bytes; some of them.
@@ -153,6 +161,7 @@ class LedgerFigures:
     skipped: int
     deferred: int
     waiting: int
+    postponed: int
     held_sessions: int
     returned: int
     refused: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
@@ -160,7 +169,8 @@ class LedgerFigures:
     @property
     def locked(self) -> int:
         """How many messages are locked, if the entity has no sessions."""
-        return max(0, self.in_flight - self.scheduled - self.moving - self.deferred - self.waiting)
+        apart = self.scheduled + self.moving + self.deferred + self.waiting + self.postponed
+        return max(0, self.in_flight - apart)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +180,7 @@ class Look:
     Attributes:
         state: The ledger's state.
         changed: A text that is another one after each change of the ledger.
-        due_in: Seconds until a lock, a transfer or a scheduled message is due; negative if it was; None if none is.
+        due_in: Seconds until a lock, a transfer, a scheduled or a postponed message is due; negative: it was; None: none is.
     """
 
     state: LedgerState
@@ -179,7 +189,7 @@ class Look:
 
     @property
     def is_due(self) -> bool:
-        """Whether the time of a lock, a transfer or a scheduled message has come."""
+        """Whether the time of a lock, a transfer, a scheduled or a postponed message has come."""
         return self.due_in is not None and self.due_in <= 0
 
 
@@ -203,7 +213,10 @@ class Operation:
 
     @property
     def single(self) -> tuple[str, str, int] | None:
-        """Verb, lease and offset, if it settles one message and does nothing else; else None."""
+        """Verb, lease and offset, if it settles one message and has no other arguments; else None.
+
+        A ledger does operations of one verb and lease as one, with the arguments of the first.
+        """
         return None
 
     def arguments(self) -> dict[str, Any]:
@@ -253,7 +266,8 @@ class LedgerRequest:
         """Return the arguments of ``EVALSHA`` behind the script's name: the number of keys, the keys, its arguments."""
         ledger = self.ledger
         keys = ledger.script_keys
-        return (len(keys), *keys, self.number, ledger.channel, ledger.partition, self.payload)
+        arguments = (len(keys), *keys, self.number, ledger.channel, ledger.partition, self.payload)
+        return arguments if ledger.retries is None else (*arguments, ledger.retries)
 
 
 def _groups(operations: Iterable[Operation]) -> list[list[Operation]]:

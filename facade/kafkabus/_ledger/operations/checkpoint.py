@@ -52,6 +52,7 @@ class TakeSnapshot(Operation):
             epoch=int(reply["epoch"]) if "epoch" in reply else None,
             schedules="schedules" in reply,
             scheduled=[(int(offset), int(when)) for offset, when in reply["scheduled"]],
+            postponed=[(int(offset), int(until)) for offset, until in reply["postponed"]],
             dedup_upto=int(reply["dedup_upto"]) if "dedup_upto" in reply else None,
             dedup_epoch=int(reply["dedup_epoch"]) if "dedup_epoch" in reply else None,
             duplicates=merge_offsets(duplicates),

@@ -51,7 +51,7 @@ class Granted:
         now: When it was granted, ms since 1970 on Redis's clock.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
         redeliverable: How many ranges still wait to be granted again.
-        due_in: Seconds until the next lease of the ledger expires; None if none is held.
+        due_in: Seconds until the next lease of the ledger expires, or its next postponed message is due; None if neither.
         moves: Whether a transfer wants attention.
         limited: Whether more would have been granted, had there not been so many in flight.
         epoch_mismatch: Whether nothing was granted ahead because another leader took over; the log has to be read from the

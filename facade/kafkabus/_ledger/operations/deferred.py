@@ -96,9 +96,10 @@ class Seize(Operation):
         again: First and last offset, delivery count, and whether it was deferred, of each locked range; known when done.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
         gone: Whether nothing was done because the session's lock has expired, while which messages were to be locked.
+        full: Whether nothing was done because claims would have to leave out more messages than ``ahead_limit``.
     """
 
-    __slots__ = ("_arguments", "again", "expiry", "gone", "lease")
+    __slots__ = ("_arguments", "again", "expiry", "full", "gone", "lease")
 
     def __init__(
         self,
@@ -110,17 +111,20 @@ class Seize(Operation):
         rules: int = 0,
         *,
         session: str | None = None,
+        ahead_limit: int | None = None,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.again: list[tuple[int, int, int, bool]] = []
         self.expiry = 0
-        self.gone = False
+        self.gone = self.full = False
         arguments: dict[str, Any] = {"op": "seize", "lease": lease, "ranges": ranges, "lock_ms": lock_ms}
         if seen is not None:
             arguments |= {"from": seen.start, "upto": seen.upto, **seen.epochs}
         if session is not None:
             arguments["session"] = session
+        if ahead_limit is not None:
+            arguments["ahead_limit"] = ahead_limit
         self._arguments = with_rules(arguments, rules)
 
     @classmethod
@@ -146,8 +150,8 @@ class Seize(Operation):
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:
-        self.gone = "gone" in reply
-        if not self.gone:
+        self.gone, self.full = "gone" in reply, "full" in reply
+        if not (self.gone or self.full):
             again = reply["again"]
             self.again = [(int(first), int(last), int(count), kind == "d") for first, last, count, kind in again]
             self.expiry = int(reply["expiry"])

@@ -20,6 +20,7 @@ class PeekedRange:
         deferred: Whether the messages are set aside.
         count: Their deliveries so far.
         scheduled: Whether the messages wait for their time.
+        postponed_until: The time before which they are not granted again, ms since 1970; None if they are not postponed.
     """
 
     first: int
@@ -27,6 +28,7 @@ class PeekedRange:
     deferred: bool
     count: int
     scheduled: bool = False
+    postponed_until: int | None = None
 
 
 class Peek(Operation):
@@ -58,15 +60,23 @@ class Peek(Operation):
     def resolve(self, reply: dict[str, Any]) -> None:
         self.cursor = int(reply["cursor"])
         self.found = [
-            PeekedRange(int(first), int(last), kind == "d", int(count), kind == "t")
-            for first, last, kind, count in reply["found"]
+            PeekedRange(
+                int(first),
+                int(last),
+                kind == "d",
+                int(count),
+                kind == "t",
+                # A message whose time has come may still be listed as postponed.
+                int(until[0]) if until else None,
+            )
+            for first, last, kind, count, *until in reply["found"]
         ]
         self.skipped = set(map(int, reply["skipped"]))
         super().resolve(reply)
 
 
 class Purge(Operation):
-    """Settles messages that wait below ``upto``, unseen.
+    """Settles messages that wait below ``upto``, postponed ones too, unseen.
 
     Attributes:
         purged: How many offsets were settled; known when done.

@@ -31,7 +31,7 @@ class Schedule(Operation):
         return {"op": "schedule", "items": self.items}
 
 
-class Postpone(Schedule):
+class ScheduleHeld(Schedule):
     """Reports to a ledger that the time of messages of a lease has not come; they leave the lease.
 
     Attributes:
@@ -47,7 +47,7 @@ class Postpone(Schedule):
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "postpone", "lease": self.lease, "items": self.items}
+        return {"op": "schedule_held", "lease": self.lease, "items": self.items}
 
     @override
     def resolve(self, reply: dict[str, Any]) -> None:

@@ -179,9 +179,22 @@ class GrantNext(Operation):
         cursor: The offset up to which the log was filed.
         stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
         now: When the messages were granted, ms since 1970 on Redis's clock.
+        due_in: In how many seconds the session's next message is due, if it is postponed; else None.
     """
 
-    __slots__ = ("again", "cursor", "expiry", "gone", "lease", "now", "rules", "stale_rules", "unfiled", "want")
+    __slots__ = (
+        "again",
+        "cursor",
+        "due_in",
+        "expiry",
+        "gone",
+        "lease",
+        "now",
+        "rules",
+        "stale_rules",
+        "unfiled",
+        "want",
+    )
     grants = True
 
     def __init__(self, ledger: Ledger, lease: str, want: int, rules: int = 0) -> None:
@@ -192,6 +205,7 @@ class GrantNext(Operation):
         self.gone = self.unfiled = self.stale_rules = False
         self.again: list[tuple[int, int, int]] = []
         self.expiry = self.cursor = self.now = 0
+        self.due_in: float | None = None
 
     @override
     def arguments(self) -> dict[str, Any]:
@@ -208,6 +222,8 @@ class GrantNext(Operation):
             self.again = read_runs(reply["again"])
             self.expiry, self.cursor, self.now = int(reply["expiry"]), int(reply["cursor"]), reply["now"]
             self.stale_rules = "stale_rules" in reply
+            due = reply.get("due")
+            self.due_in = None if due is None else max(0.0, (int(due) - self.now) / 1000)
         super().resolve(reply)
 
 

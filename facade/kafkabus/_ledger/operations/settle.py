@@ -23,13 +23,14 @@ class Settlement(Operation):
         lease: The lease.
         ranges: The offsets of the messages; None: all that are left.
         change: The messages' application properties to change, which the ledger keeps; None without any.
+        delay_ms: For how long abandoned messages are postponed, ms; None: as the entity's retry policy says.
 
     Attributes:
         lost: Ranges that the lease did not hold any more, known when done.
         too_much: The limit in bytes, if nothing was done because more changed properties would have been kept; else None.
     """
 
-    __slots__ = ("change", "lease", "lost", "ranges", "too_much", "verb")
+    __slots__ = ("change", "delay_ms", "lease", "lost", "ranges", "too_much", "verb")
 
     def __init__(
         self,
@@ -38,27 +39,33 @@ class Settlement(Operation):
         lease: str,
         ranges: Sequence[Range] | None,
         change: Change | None = None,
+        delay_ms: int | None = None,
     ) -> None:
         super().__init__(ledger)
         self.verb = verb
         self.lease = lease
         self.ranges = ranges
         self.change = change
+        self.delay_ms = delay_ms
         self.too_much: int | None = None
         self.lost: list[Range] = []
 
     @property
     @override
     def single(self) -> tuple[str, str, int] | None:
-        if self.change or self.ranges is None or len(self.ranges) != 1 or self.ranges[0][0] != self.ranges[0][1]:
+        # An operation with arguments of another kind is done alone: its arguments are not those of others.
+        if self.change or self.delay_ms is not None or self.ranges is None or len(self.ranges) != 1:
             return None
-        return self.verb, self.lease, self.ranges[0][0]
+        first, last = self.ranges[0]
+        return (self.verb, self.lease, first) if first == last else None
 
     @override
     def arguments(self) -> dict[str, Any]:
         arguments: dict[str, Any] = {"op": self.verb, "lease": self.lease}
         if self.ranges is not None:
             arguments["ranges"] = words_of(self.ranges)
+        if self.delay_ms is not None:
+            arguments["delay"] = self.delay_ms
         return arguments | {"change": dict(self.change)} if self.change else arguments
 
     @override

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
-from typing import ParamSpec, TypeGuard, TypeVar
+from typing import NamedTuple, ParamSpec, TypeGuard, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
@@ -33,6 +33,7 @@ from kafkabus._core.exceptions import (
     InvalidOperationError,
     MessagingEntityAlreadyExistsError,
     MessagingEntityNotFoundError,
+    NamespaceFormatError,
     ServiceBusCommunicationError,
     ServiceBusError,
     ServiceBusQuotaExceededError,
@@ -52,8 +53,10 @@ from kafkabus_mapping.entities import (
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
+    policy_fault,
 )
 from kafkabus_mapping.error_text import ErrorText, Term, text_of_error
+from kafkabus_mapping.formats import FIRST, needs_latest
 from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, NameRuleError, check_entity, topic_name
 from kafkabus_mapping.namespaces import MAX_HOPS, NamespaceDescription, NamespaceRuleError, Tier, check_forwarding
 
@@ -82,6 +85,22 @@ SETTABLE = (EntityStatus.ACTIVE, EntityStatus.DISABLED, EntityStatus.SEND_DISABL
 C = TypeVar("C")
 P_NAMES = ParamSpec("P_NAMES")
 D = TypeVar("D", bound=EntityDescription)
+
+
+class PartitionCounts(NamedTuple):
+    """The numbers of an entity's messages, each for all partitions in their order.
+
+    Attributes:
+        active: Messages that wait or are locked, postponed ones included.
+        postponed: Those of them that are postponed.
+        scheduled: Messages whose time has not come.
+        moving: Messages on their way to another entity.
+    """
+
+    active: list[int]
+    postponed: list[int]
+    scheduled: list[int]
+    moving: list[int]
 
 
 class Administration:
@@ -210,8 +229,8 @@ class Administration:
         described = context.topics.describe(topic)
         if described is None:
             return [0] * description.partitions
-        active, _, moving = self._counts(path, description, topic, described.topic_id)
-        return [sum(both) for both in zip(active, moving, strict=True)]
+        counts = self._counts(path, description, topic, described.topic_id)
+        return [sum(both) for both in zip(counts.active, counts.moving, strict=True)]
 
     def _access_time(self, path: EntityPath, description: EntityDescription) -> datetime:
         context = self._connections()
@@ -254,10 +273,8 @@ class Administration:
         ]
         return round(total * sum(sizes) / len(sizes)) if sizes else 0
 
-    def _counts(
-        self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str
-    ) -> tuple[list[int], list[int], list[int]]:
-        """Count the messages of each partition: those that wait or are locked, those that are scheduled, those on their way."""
+    def _counts(self, path: EntityPath, description: EntityDescription, topic: str, topic_id: str) -> PartitionCounts:
+        """Count the messages of each partition."""
         context = self._connections()
         entity = self._entity(path, description, topic_id)
         # Cursors before ends: a cursor is never beyond the end that is asked for afterwards.
@@ -270,16 +287,17 @@ class Administration:
         if entity.detects_duplicates or any(state is not None and state.skipped for state in states):
             skipped = self._find_skipped(context.catalog.entity(path))
         holes = self._holes(entity, states, ends, skipped)
-        return (
-            [
+        return PartitionCounts(
+            active=[
                 ends[partition] - starts[partition]
                 if state is None
                 else max(0, ends[partition] - state.cursor - len(skipped[partition]) - holes[partition])
                 + max(0, state.in_flight - state.scheduled - state.moving)
                 for partition, state in enumerate(states)
             ],
-            scheduled,
-            moving,
+            postponed=[0 if state is None else state.postponed for state in states],
+            scheduled=scheduled,
+            moving=moving,
         )
 
     def _holes(
@@ -432,6 +450,7 @@ class Administration:
         )
         description = validate(kind, change_fields(empty, given), "created")
         obey(namespace, description)
+        self._check_format(description)
         return description
 
     def _create_entity(
@@ -558,7 +577,18 @@ class Administration:
             kind, {**change_fields(known, wanted), "updated_at": now, "retiring_at": None}, "updated"
         )
         obey(self._connections().catalog.namespace(), description, known)
+        self._check_format(description)
         return description
+
+    def _check_format(self, description: EntityDescription) -> None:
+        """Refuse a description that the namespace's format cannot store.
+
+        Raises:
+            NamespaceFormatError: It has a retry policy, and the format is 1.
+        """
+        if description.retry_policy is not None and self._connections().descriptions.written_format == FIRST:
+            what = f"the retry policy of {label_of(type(description), description.name)}"
+            raise NamespaceFormatError(needs_latest(what, self._settings.namespace))
 
     def _properties(self, kind: type[P], description: EntityDescription) -> P:
         return properties_of(
@@ -741,6 +771,9 @@ def reason_of(error: ValueError) -> str:
         return text_of_error(error)
     reasons: list[str | Term] = []
     for problem in error.errors():
+        if problem["loc"][:1] == ("retry_policy",):
+            reasons += ["; " if reasons else "", Term("retry_policy"), f": {policy_fault(problem)}"]
+            continue
         value = "" if "authorization_rules" in problem["loc"] else f"={problem['input']}"
         where = ".".join(str(part) for part in problem["loc"])
         reasons += ["; " if reasons else "", Term(where), f"{value}: {problem['msg']}"]

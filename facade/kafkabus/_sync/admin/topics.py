@@ -40,7 +40,14 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.base import Administration, check_name, label_of, obey, reason_of, validate
 from kafkabus._sync.compat import guard
-from kafkabus_mapping.entities import EntityStatus, RuleSet, SubscriptionDescription, TopicDescription, shared_settings
+from kafkabus_mapping.entities import (
+    EntityStatus,
+    RetryPolicy,
+    RuleSet,
+    SubscriptionDescription,
+    TopicDescription,
+    shared_settings,
+)
 from kafkabus_mapping.error_text import ErrorText
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
 from kafkabus_mapping.formats import FIRST, needs_latest
@@ -277,6 +284,7 @@ class TopicAdministration(Administration):
         auto_delete_on_idle: timedelta | str | None = None,
         status: EntityStatus | str | None = None,
         default_rule: RuleProperties | None = None,
+        retry_policy: RetryPolicy | Mapping[str, object] | None = None,
     ) -> SubscriptionProperties:
         """Create a subscription: a reader of the topic's log, which begins at the log's end. No message is copied.
 
@@ -299,11 +307,13 @@ class TopicAdministration(Administration):
             auto_delete_on_idle: After how long without use the subscription is deleted: at least 5 minutes, default never.
             status: Which operations it takes; default ``Active``.
             default_rule: The rule that it has instead of ``$Default``, from its first message on; kafkabus's own.
+            retry_policy: See ``create_queue``.
 
         Raises:
             MessagingEntityNotFoundError: There is no such topic, or no entity of a name to which messages are to be forwarded.
             MessagingEntityAlreadyExistsError: The topic has a subscription of that name.
             InvalidOperationError: A setting is out of its bounds, or an expression of the rule is malformed.
+            NamespaceFormatError: A retry policy is given, and the namespace's format is 1; nothing was created.
             ServiceBusQuotaExceededError: The topic has as many subscriptions as it may.
             ValueError: The name breaks a rule.
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
@@ -327,6 +337,7 @@ class TopicAdministration(Administration):
             "forward_dead_lettered_messages_to": forward_dead_lettered_messages_to,
             "auto_delete_on_idle": auto_delete_on_idle,
             "status": status,
+            "retry_policy": retry_policy,
         }
         descriptions = self._connections().descriptions
         with descriptions.lock_for_change(topic_name) as topics_lock, descriptions.lock_for_change(name) as lock:
@@ -369,6 +380,7 @@ class TopicAdministration(Administration):
         )
         description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
         obey(context.catalog.namespace(), description)
+        self._check_format(description)
         offsets = context.maintenance.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
 
@@ -387,6 +399,7 @@ class TopicAdministration(Administration):
             TypeError: ``subscription`` does not hold a subscription's properties, or lacks some.
             InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
             MessagingEntityNotFoundError: There is no such topic, or subscription.
+            NamespaceFormatError: A retry policy is given, and the namespace's format is 1; nothing was changed.
             ValueError: A name breaks a rule.
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -645,7 +658,7 @@ class TopicAdministration(Administration):
 
     def _subscription_runtime(self, description: SubscriptionDescription) -> SubscriptionRuntimeProperties:
         path = EntityPath(description.name)
-        active, _, moving = self._counts(path, description, description.topic, description.topic_id)
+        counts = self._counts(path, description, description.topic, description.topic_id)
         dead = self._count_dead(path.dead_letter, description)
         undelivered = self._count_dead(path.transfer_dead_letter, description)
         return SubscriptionRuntimeProperties(
@@ -653,17 +666,19 @@ class TopicAdministration(Administration):
             created_at_utc=description.created_at,
             updated_at_utc=description.updated_at,
             accessed_at_utc=self._access_time(path, description),
-            total_message_count=sum(active) + sum(moving) + sum(dead) + sum(undelivered),
-            active_message_count=sum(active),
+            total_message_count=sum(counts.active) + sum(counts.moving) + sum(dead) + sum(undelivered),
+            active_message_count=sum(counts.active),
             dead_letter_message_count=sum(dead),
-            transfer_message_count=sum(moving),
+            transfer_message_count=sum(counts.moving),
             transfer_dead_letter_message_count=sum(undelivered),
+            postponed_message_count=sum(counts.postponed),
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,
-                    active_message_count=active[partition],
+                    active_message_count=counts.active[partition],
                     dead_letter_message_count=dead[partition],
                     transfer_dead_letter_message_count=undelivered[partition],
+                    postponed_message_count=counts.postponed[partition],
                 )
                 for partition in range(description.partitions)
             ),

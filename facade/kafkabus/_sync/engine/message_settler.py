@@ -6,13 +6,13 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.entity import Entity, LedgersReplacedError
-from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError, ServiceBusError
-from kafkabus._core.message import ServiceBusReceivedMessage, check_first_format, receipt_of
-from kafkabus._core.record import Record, size_of, with_changes
+from kafkabus._core.exceptions import ServiceBusError
+from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
+from kafkabus._core.record import Record, with_changes
 from kafkabus._core.settlement import (
     DEFERRED_LIMIT,
     SettlementBatch,
@@ -27,9 +27,10 @@ from kafkabus._ledger.operations import Deferral, Ledger, Renewal, Settlement, S
 from kafkabus._runtime import instruments
 from kafkabus._sync.dispositions.disposition import delivered_too_often
 from kafkabus._sync.dispositions.transaction_commit import PendingSettlement, PendingVerb
+from kafkabus._sync.engine.message_delays import MessageDelays
+from kafkabus._sync.engine.property_changes import PropertyChanges
 from kafkabus._sync.engine.receiver_scope import ReceiverScope
-from kafkabus_mapping.formats import FIRST, needs_latest
-from kafkabus_mapping.properties import PropertyValue, write_changes
+from kafkabus_mapping.formats import FIRST
 
 LOGGER = logging.getLogger("kafkabus")
 
@@ -43,10 +44,16 @@ class MessageSettler:
 
     Args:
         scope: The receiver's entity and session.
+
+    Attributes:
+        changes: Reads changes of application properties.
+        delays: Checks and stores for how long messages are postponed.
     """
 
     def __init__(self, scope: ReceiverScope) -> None:
         self._scope = scope
+        self.changes = PropertyChanges(scope)
+        self.delays = MessageDelays(scope)
 
     def check(self, messages: Sequence[ServiceBusReceivedMessage], *, renewing: bool = False) -> list[SettlementBatch]:
         """Return messages by delivery; all are checked before anything is done.
@@ -95,47 +102,6 @@ class MessageSettler:
             for batch in batches
         ]
 
-    def read_changes(
-        self,
-        properties: Mapping[Any, PropertyValue] | None,
-        batches: Sequence[SettlementBatch],
-        *,
-        any_format: bool = False,
-    ) -> dict[str, str]:
-        """Return application properties to change, by name, as ledgers keep them.
-
-        Args:
-            properties: The properties; None without any.
-            batches: The messages.
-            any_format: Whether a namespace of the first format has a place for them.
-
-        Raises:
-            MessageSizeExceededError: A message would be too large.
-            NamespaceFormatError: The namespace has no place for changes.
-            TypeError: A property has a type that messages cannot carry.
-            ValueError: A text holds half of a surrogate pair.
-        """
-        if properties is None:
-            return {}
-        if not isinstance(properties, Mapping):
-            raise TypeError(f"properties_to_modify is {type(properties).__name__}: give a mapping of names to values")
-        context = self._scope.context
-        changes = write_changes(properties)
-        entity = context.catalog.entity(self._scope.path)
-        if context.descriptions.written_format == FIRST:
-            check_first_format(properties, context.settings.namespace)
-            if changes and not any_format:
-                what = "a change of a message's application properties"
-                raise NamespaceFormatError(needs_latest(what, context.settings.namespace))
-        for message in (message for batch in batches for message in batch.messages):
-            size = size_of(with_changes(receipt_of(message).record, changes)) if changes else 0
-            if size > entity.max_message_bytes:
-                raise MessageSizeExceededError(
-                    f"message {message.sequence_number} would have {size} bytes with the changed properties: the namespace "
-                    f"takes {entity.max_message_bytes}; change fewer or shorter ones; nothing was done"
-                )
-        return changes
-
     def complete(self, batches: list[SettlementBatch]) -> None:
         """Complete messages.
 
@@ -146,11 +112,22 @@ class MessageSettler:
         entity = self._scope.context.catalog.entity(self._scope.path)
         self._report("complete", "completed", batches, self._settle(entity, "complete", batches))
 
-    def abandon(self, batches: list[SettlementBatch], changes: Mapping[str, str]) -> None:
-        """Abandon messages; those that were delivered for the last time are dead-lettered. See ``complete``."""
+    def abandon(self, batches: list[SettlementBatch], changes: Mapping[str, str], delay_ms: int | None = None) -> None:
+        """Abandon messages; those that were delivered for the last time are dead-lettered. See ``complete``.
+
+        Args:
+            batches: The messages.
+            changes: Their application properties to change.
+            delay_ms: For how long they are postponed, ms; None: as the entity's retry policy says.
+        """
         entity = self._scope.context.catalog.entity(self._scope.path)
         last = [batch for batch in batches if batch.delivery.count + 1 >= entity.max_deliveries]
-        lost = self._settle(entity, "abandon", [batch for batch in batches if batch not in last], changes)
+        rest = [batch for batch in batches if batch not in last]
+        if delay_ms:
+            self.delays.store(entity, rest, delay_ms)
+        lost = self._settle(entity, "abandon", rest, changes, delay_ms)
+        if delay_ms and lost:
+            self.delays.store(entity, by_delivery(lost), 0)
         for batch in last:
             reason, description = delivered_too_often(entity, batch.delivery.count + 1)
             lost += self._dead_letter(entity, [batch], reason, description, changes)
@@ -218,6 +195,19 @@ class MessageSettler:
         except ServiceBusError as error:
             LOGGER.warning("put_back entity=%s count=%d error=%s", self._scope.entity_path, len(messages), error)
 
+    def postpone(self, batches: list[SettlementBatch], delay_ms: int) -> None:
+        """Release messages that no caller has seen, and postpone them; no delivery is counted. See ``complete``.
+
+        Raises:
+            ServiceBusCommunicationError: Kafka did not store the delay; nothing was done.
+        """
+        entity = self._scope.context.catalog.entity(self._scope.path)
+        self.delays.store(entity, batches, delay_ms, counted=0)
+        lost = self._settle(entity, "release", batches, delay_ms=delay_ms)
+        if lost:
+            self.delays.store(entity, by_delivery(lost), 0, counted=0)
+        self._report("postpone", "postponed", batches, lost)
+
     def seconds_left(self, message: ServiceBusReceivedMessage) -> float:
         """Return how long a message's lock still lasts, according to the ledger's clock as this client estimates it."""
         if self._scope.session is not None:
@@ -252,6 +242,7 @@ class MessageSettler:
         verb: SettlementVerb,
         batches: list[SettlementBatch],
         changes: Mapping[str, str] | None = None,
+        delay_ms: int | None = None,
     ) -> list[ServiceBusReceivedMessage]:
         """Complete, abandon or release messages; return those whose locks were lost.
 
@@ -260,7 +251,7 @@ class MessageSettler:
         asked, lost = self._execute(
             entity,
             batches,
-            lambda ledger, batch: Settlement(ledger, verb, batch.delivery.lease, batch.ranges, changes),
+            lambda ledger, batch: Settlement(ledger, verb, batch.delivery.lease, batch.ranges, changes, delay_ms),
         )
         for batch, settlement in asked:
             if settlement.too_much is None:

@@ -24,6 +24,7 @@ from kafkabus._sync.connections import Connections
 from kafkabus._sync.entities.catalog import EntityCatalog, missing_text
 from kafkabus._sync.stores.checkpoints import Checkpoints
 from kafkabus._sync.stores.entity_descriptions import DescriptionLock, EntityDescriptions
+from kafkabus._sync.stores.postponements import Postponements
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus._sync.stores.transaction_markers import TransactionMarkers
@@ -71,6 +72,7 @@ class EntityRecovery:
         session_states: The states of sessions.
         markers: Looks up whether a transaction was committed.
         archive: Records that are kept apart from their logs.
+        postponements: The delays of messages that applications asked for.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class EntityRecovery:
         session_states: SessionStates,
         markers: TransactionMarkers,
         archive: RecordArchive,
+        postponements: Postponements,
     ) -> None:
         self._connections = connections
         self._descriptions = descriptions
@@ -91,6 +94,7 @@ class EntityRecovery:
         self._session_states = session_states
         self._markers = markers
         self._archive = archive
+        self._postponements = postponements
         self._topics_read: dict[str, _TopicRead] = {}
 
     def check_topic(self, entity: Entity, *, calm: bool = False) -> None:
@@ -334,7 +338,7 @@ class EntityRecovery:
             latest = {member: getattr(known, member) + 1}
             known = known.model_copy(update=latest)
             mended = {keep.ledger.keys.prefix: mend(keep.ledger.partition, keep.snapshot) for keep in keeps}
-            decided = (self._markers.account_for(mended)).values()
+            decided = (self._account_for_news(mended)).values()
             self._make(entity, dict(zip(self._anew(entity, known, entity.topic_id).ledgers, decided, strict=True)))
             # Changes that clients made since then stay.
             current = self._catalog.current_description(entity)
@@ -532,13 +536,17 @@ class EntityRecovery:
         for ledger, start in starts.items():
             dedup_upto = start if places[ledger].detects_duplicates else None
             snapshot = snapshots[ledger.keys.prefix] or Snapshot(
-                0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0
+                0, 0, has_message_ttl=True, dedup_upto=dedup_upto, markers=0, written_at=0
             )
             # If the log ends before the cursor, it was truncated: the receiver that reads on from there finds out where.
             due = {offset: archived.due for offset, archived in kept.get(ledger, {}).items()}
             true_ones[ledger.keys.prefix] = snapshot.within(start, kept=due)
-        decided = self._markers.account_for(true_ones)
+        decided = self._account_for_news(true_ones)
         return found | {ledger: decided[ledger.keys.prefix] for ledger in starts}
+
+    def _account_for_news(self, snapshots: Mapping[str, Snapshot]) -> dict[str, Snapshot]:
+        """Return snapshots with what other topics say of their messages since: outcomes of transactions, and delays."""
+        return self._postponements.account_for(self._markers.account_for(snapshots))
 
     def _starts_of(self, places: Mapping[Ledger, Entity]) -> dict[Ledger, int | ServiceBusError]:
         """Return the first offsets of ledgers' logs, or errors."""

@@ -128,7 +128,7 @@ def _check_size(changing: SubscriptionDescription) -> None:
     Raises:
         ServiceBusQuotaExceededError: The rules are too large.
     """
-    size = len(_settle_rules(changing, (NEVER,) * changing.partitions).model_dump_json().encode())
+    size = len(_settle_rules(changing, (NEVER,) * changing.partitions).to_text().encode())
     if size > LARGEST:
         raise ServiceBusQuotaExceededError(
             f"the description of {changing.name!r} would have {size:,} bytes, and may have {LARGEST:,}: use fewer or shorter "

@@ -151,7 +151,8 @@ def session_ids(context: ClientContext, path: EntityPath, state_updated_after: d
     asked: list[ListSessions | ListUpdatedStates] = [ListUpdatedStates(ledger, after) for ledger in entity.ledgers]
     try:
         if state_updated_after is None:
-            reader.file_all(LIST_TIMEOUT)
+            ends = context.topics.ends(entity.topic, range(entity.partitions))
+            reader.file_upto(ends, LIST_TIMEOUT)
             asked += [ListSessions(ledger) for ledger in entity.ledgers]
         context.ledger_client.execute(*asked)
     except LedgersReplacedError as error:

@@ -27,7 +27,7 @@ class GrantedSorter:
 
     def sort_out(self, delivery: Delivery, records: list[Record]) -> list[Record]:
         """Return the messages that receivers get; the others go where they belong."""
-        records = self._log.postpone(delivery, records)
+        records = self._log.schedule_held(delivery, records)
         if self._has_strays:
             records = self._move_strays(delivery, records)
         records = self._parts.dispositions.as_received(self._log.entity, delivery, records)

@@ -170,7 +170,7 @@ class MessagePeeker:
                     run = next((run for run in sweep if run.first <= offset <= run.last), None)
                     if run is not None and not self._add(entity, partition, record, run, room, messages):
                         return None
-        waiting = {run.first: run for run in peek.found if run.scheduled}
+        waiting = {run.first: run for run in peek.found if run.scheduled or run.postponed_until is not None}
         at = max(peek.start, min(peek.cursor, known))
         while at < end and room.messages > 0:
             if at >= known:
@@ -217,7 +217,15 @@ class MessagePeeker:
         if found is None:
             # Its sender, or upkeep, is about to report to the ledger that it waits for its time.
             found = PeekedRange(0, 0, False, 0, enqueue_time_of(record) is not None)
-        delivery = entity.delivery(partition, "", 0, found.count, deferred=found.deferred, scheduled=found.scheduled)
+        delivery = entity.delivery(
+            partition,
+            "",
+            0,
+            found.count,
+            deferred=found.deferred,
+            scheduled=found.scheduled,
+            postponed_until=found.postponed_until,
+        )
         messages.append(ServiceBusReceivedMessage(record, delivery))
         self._places[partition] = (record.offset() or 0) + 1
         return True

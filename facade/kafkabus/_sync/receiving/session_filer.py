@@ -131,7 +131,7 @@ class SessionFiler:
         If that fails, a client tries it again once their locks have expired.
         """
         by_partition: dict[int | None, list[Record]] = defaultdict(list)
-        strays = self._log.postpone(delivery, strays)
+        strays = self._log.schedule_held(delivery, strays)
         for record in self._parts.dispositions.as_received(self._entity, delivery, strays):
             session = session_of(record)
             by_partition[None if session is None else partition_of(session, self._entity.partitions)].append(record)

@@ -83,6 +83,7 @@ _STATE = (
         "transacts",
     ),
     "skipped",
+    "postponed",
 )
 """The fields of a ledger's head that make its ``LedgerState``."""
 
@@ -259,7 +260,7 @@ class LedgerClient:
     @staticmethod
     def _restore_arguments(ledger: Ledger, written: Written, mark: bytes) -> list[object]:
         keys = [*ledger.keys.shared, ledger.keys.anew]
-        return [len(keys), *keys, written.to_script(), mark]
+        return [len(keys), *keys, written.to_script(sessions=ledger.keys.has_sessions), mark]
 
     def _mark(self, ledgers: Sequence[Ledger]) -> dict[Ledger, bytes]:
         """Set a mark for each ledger that has none, and return the marks; they are gone if Redis is emptied."""
@@ -821,7 +822,8 @@ def _look_of(reply: Sequence[Any] | None) -> Look | None:
 
 def _state_of(values: Sequence[Any]) -> LedgerState | None:
     """Return a ledger's state, made of the fields that ``_STATE`` names; None if there is no ledger."""
-    cursor, in_flight, version, has_ttl, epoch, dedup_upto, scheduled, schedules, moving, transacts, skipped = values
+    cursor, in_flight, version, has_ttl, epoch, dedup_upto, scheduled, schedules, moving, transacts, *rest = values
+    skipped, postponed = rest
     if cursor is None:
         return None
     return LedgerState(
@@ -836,6 +838,7 @@ def _state_of(values: Sequence[Any]) -> LedgerState | None:
         int(moving) if moving else 0,
         transacts is not None,
         skipped is not None and int(skipped) > 0,
+        int(postponed) if postponed else 0,
     )
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from kafkabus._core.record import as_bytes
@@ -34,9 +34,14 @@ BELIEVED_FOR = 2.0
 
 @dataclass(slots=True)
 class _Written:
-    """The records of one ledger in the topic: its head, its blocks by number, and parts with changed properties by name."""
+    """The records of one ledger in the topic: its head, its blocks by number, and parts with changed properties by name.
+
+    Attributes:
+        written_at: When the head was written, ms since 1970.
+    """
 
     head: str | None = None
+    written_at: int = 0
     blocks: dict[int, str] = field(default_factory=dict)
     changes: dict[str, str] = field(default_factory=dict)
 
@@ -86,7 +91,7 @@ class Checkpoints:
         written = self._written.get(prefix)
         if written is None or written.head is None:
             return None
-        return read_snapshot(written.head, written.blocks, written.changes)
+        return replace(read_snapshot(written.head, written.blocks, written.changes), written_at=written.written_at)
 
     def write(self, snapshots: Mapping[str, Snapshot]) -> set[str]:
         """Write checkpoints, only the parts that differ from the last ones; skip ledgers whose checkpoint is as new or newer.
@@ -170,8 +175,9 @@ class Checkpoints:
             key: None if text is None else text.encode() for key, text in texts.items()
         }
         self._topic.store("a checkpoint", records, timeout=30.0)
+        now_ms = round(time.time() * 1000)
         for key, text in texts.items():
-            self._keep(key, text)
+            self._keep(key, text, now_ms)
 
     def _read_on(self) -> None:
         """Read the records that the topic got since the last read, unless that read still counts as current."""
@@ -180,14 +186,14 @@ class Checkpoints:
         records, self._read_to = self._topic.read(self._read_to)
         for record in records:
             key, value = (as_bytes(record.key()) or b"").decode(), as_bytes(record.value())
-            self._keep(key, None if value is None else value.decode())
+            self._keep(key, None if value is None else value.decode(), record.timestamp()[1])
         self._read_at = time.monotonic()
 
-    def _keep(self, key: str, text: str | None) -> None:
+    def _keep(self, key: str, text: str | None, written_at: int) -> None:
         prefix, separator, block = key.partition(SEPARATOR)
         written = self._written.setdefault(prefix, _Written())
         if not separator:
-            written.head = text
+            written.head, written.written_at = text, written_at
         elif block.startswith(CHANGES):
             _put(written.changes, block.removeprefix(CHANGES), text)
         else:

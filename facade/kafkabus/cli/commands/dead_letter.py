@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafkabus._core.enums import ServiceBusSubQueue
+from kafkabus._core.exceptions import MessageNotFoundError, ServiceBusError
 from kafkabus.cli.commands.receive import receive_next
 from kafkabus.cli.commands.send import PropertiesOption, SubjectOption
 from kafkabus.cli.connection import counts_of, explain_missing_entity, open_administration, open_client, receiver_of
@@ -22,7 +24,9 @@ from kafkabus_mapping.names import split_subscription
 if TYPE_CHECKING:
     from kafkabus._core.message import ServiceBusReceivedMessage
     from kafkabus._sync.handles.client import ServiceBusClient
+    from kafkabus._sync.handles.receiver import ServiceBusReceiver
     from kafkabus._sync.handles.sender import ServiceBusSender
+    from kafkabus.cli.stopping import Stop
     from kafkabus_mapping.properties import PropertyValue
 
 app = typer.Typer(name="dead-letter", no_args_is_help=True, help="List dead letters and send them again.")
@@ -102,53 +106,100 @@ def resubmit(
     same id and properties, except those that options change, and completed once it is stored: if the command is interrupted,
     a message may be duplicated, but none is lost.
     """
-    from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
-
     edit = _Edit(given_values(properties or (), "--property"), removed or (), subject, body)
-    wanted = None if numbers is None else set(numbers)
     with explain_missing_entity(context, entity), open_administration(context) as administration:
         counts = counts_of(administration, entity)
     there = counts.transfer_dead_letter_message_count if transfer else counts.dead_letter_message_count
-    left = min(most for most in (limit, there, None if wanted is None else len(wanted)) if most is not None)
-    sent, looked_at = 0, 0
-    unwanted: list[ServiceBusReceivedMessage] = []
-    waiting: deque[ServiceBusReceivedMessage] = deque()
+    chosen = None if numbers is None else list(dict.fromkeys(numbers))
+    most = min(count for count in (limit, there, None if chosen is None else len(chosen)) if count is not None)
     with (
-        AutoLockRenewer() as renewer,
         open_client(context) as client,
         receiver_of(client, entity, sub_queue=_sub_queue_of(transfer)) as receiver,
         _sender_of(client, entity) as sender,
-        show_progress("sent again", left) as advance,
+        show_progress("sent again", most) as advance,
         note_signals() as stop,
     ):
-        try:
-            # At most as many as there were at first: messages that fail again come back during the loop.
-            while sent < left and looked_at < there and not stop.is_requested():
-                most = min(AT_ONCE, there - looked_at if wanted else left - sent)
-                waiting.extend(receive_next(receiver, most, WAIT_S, stop))
-                if not waiting:
-                    break
-                looked_at += len(waiting)
-                while waiting and not stop.is_requested():
-                    if wanted is not None and waiting[0].sequence_number not in wanted:
-                        # Kept locked, so that they are not delivered again before the wanted ones are found.
-                        renewer.register(receiver, waiting[0])
-                        unwanted.append(waiting.popleft())
-                        continue
-                    sender.send_messages(edit.make(waiting[0]))
-                    receiver.complete_message(waiting.popleft())
-                    sent += 1
-                    advance(1)
-        finally:
-            # The messages left by an error or a signal, and those that were not asked for.
-            if unwanted or waiting:
-                receiver.abandon_messages([*unwanted, *waiting])
-    write(f"sent {sent} message{'' if sent == 1 else 's'} to {entity} again")
+        sending = _Resubmission(receiver, sender, edit, advance, stop)
+        if chosen is None:
+            sending.send_all(most)
+        else:
+            sending.send_chosen(chosen, most)
+    write(f"sent {sending.sent} message{'' if sending.sent == 1 else 's'} to {entity} again")
     stop.end()
-    if wanted is not None and sent < len(wanted):
-        say(f"{len(wanted) - sent} of the {len(wanted)} sequence numbers name no dead letter that is available now")
-    if not sent:
+    if sending.missing:
+        say(f"{sending.missing} of the {len(chosen or ())} sequence numbers name no dead letter that is available now")
+    if not sending.sent:
         raise typer.Exit(ExitCode.NOTHING)
+
+
+class _Resubmission:
+    """Sends dead letters again.
+
+    Args:
+        receiver: A receiver of the dead letters.
+        sender: A sender to their queue or subscription.
+        edit: The changes to make to them.
+        advance: Called with the number of messages that were sent.
+        stop: Whether a signal asked to stop.
+
+    Attributes:
+        sent: How many were sent.
+        missing: How many sequence numbers named none that was available.
+    """
+
+    def __init__(
+        self,
+        receiver: ServiceBusReceiver,
+        sender: ServiceBusSender,
+        edit: _Edit,
+        advance: Callable[[int], None],
+        stop: Stop,
+    ) -> None:
+        self._receiver = receiver
+        self._sender = sender
+        self._edit = edit
+        self._advance = advance
+        self._stop = stop
+        self.sent = self.missing = 0
+
+    def send_all(self, most: int) -> None:
+        """Send the oldest ones: at most as many as there were at first, as messages that fail again come back."""
+        waiting: deque[ServiceBusReceivedMessage] = deque()
+        try:
+            while self.sent < most and not self._stop.is_requested():
+                waiting.extend(receive_next(self._receiver, min(AT_ONCE, most - self.sent), WAIT_S, self._stop))
+                if not waiting:
+                    return
+                while waiting and not self._stop.is_requested():
+                    self._send(waiting[0])
+                    waiting.popleft()
+        finally:
+            # The messages left by an error or a signal.
+            if waiting:
+                self._receiver.abandon_messages(list(waiting))
+
+    def send_chosen(self, numbers: Sequence[int], most: int) -> None:
+        """Send those of some sequence numbers; of others, no delivery is counted."""
+        for number in numbers:
+            if self._stop.is_requested() or self.sent >= most:
+                return
+            try:
+                (message,) = self._receiver.receive_messages_by_sequence_number(number)
+            except MessageNotFoundError:
+                self.missing += 1
+                continue
+            try:
+                self._send(message)
+            except BaseException:
+                with suppress(ServiceBusError):
+                    self._receiver.abandon_message(message)
+                raise
+
+    def _send(self, message: ServiceBusReceivedMessage) -> None:
+        self._sender.send_messages(self._edit.make(message))
+        self._receiver.complete_message(message)
+        self.sent += 1
+        self._advance(1)
 
 
 class _Edit:

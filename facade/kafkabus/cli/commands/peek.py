@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated
 
 import typer
@@ -35,12 +36,14 @@ def peek(
     transfer_dead_letter: TransferDeadLetterOption = False,
     json: JsonLinesOption = False,
 ) -> None:
-    """Print messages without locking them: waiting, locked and deferred ones.
+    """Print messages without locking them: waiting, locked, postponed and deferred ones.
 
-    Prints their bodies, one per line, partition by partition. If there are none, the exit status is 3.
+    Prints their bodies, one per line, partition by partition; then, if any are postponed, how many and until when. If there
+    are none, the exit status is 3.
     """
     text_of = json_text if json else body_text
     seen = 0
+    postponed: list[datetime] = []
     with (
         explain_missing_entity(context, entity, may_create=True),
         open_client(context) as client,
@@ -54,8 +57,14 @@ def peek(
                 break
             for message in messages:
                 write(text_of(message))
+                if message.postponed_until_utc is not None:
+                    postponed.append(message.postponed_until_utc)
             seen += len(messages)
             number = 0
+    if postponed:
+        first, last = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in (min(postponed), max(postponed)))
+        until = f"until {last} UTC" if first == last else f"until {first} to {last} UTC; --json has the time of each"
+        say(f"postponed: {len(postponed)} of {seen}, {until}")
     if not seen:
         say("there is no message")
         raise typer.Exit(ExitCode.NOTHING)

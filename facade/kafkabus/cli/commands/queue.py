@@ -10,6 +10,7 @@ import typer
 from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.durations import format_duration
 from kafkabus.cli.options import JsonOption, YesOption, duration_option
+from kafkabus.cli.retry_policies import changed_policy, given_policy
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
 from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 
@@ -66,6 +67,16 @@ ForwardDeadLettersTo = Annotated[
 AutoDelete = Annotated[
     timedelta | None, duration_option("Delete it after this time without use: 5m or more, default never.")
 ]
+RetryPolicyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--retry-policy",
+        metavar="POLICY",
+        help="When messages come again that were abandoned or whose locks expired: fixed:10s, exponential:1s:5m or "
+        "list:10s,1m,10m; default at once. For 'update', also none.",
+        show_default=False,
+    ),
+]
 UserMetadata = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Free text, up to 1024 characters.", show_default=False)
 ]
@@ -97,6 +108,7 @@ def create(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    retry_policy: RetryPolicyOption = None,
     auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
@@ -106,6 +118,7 @@ def create(
 
     Durations are written 30s, 5m, 1h30m or PT30S.
     """
+    policy = given_policy(retry_policy)
     with open_administration(context) as administration:
         premium = administration.get_namespace_properties().partitions is not None
         queue = administration.create_queue(
@@ -120,6 +133,7 @@ def create(
             default_message_time_to_live=time_to_live,
             dead_lettering_on_message_expiration=dead_letter_expired,
             settled_retention=settled_retention,
+            retry_policy=policy,
             auto_delete_on_idle=auto_delete_on_idle,
             forward_to=forward_to or None,
             forward_dead_lettered_messages_to=forward_dead_letters_to or None,
@@ -141,6 +155,7 @@ def update(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     settled_retention: SettledRetention = None,
+    retry_policy: RetryPolicyOption = None,
     auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
@@ -156,6 +171,7 @@ def update(
         "default_message_time_to_live": time_to_live,
         "dead_lettering_on_message_expiration": dead_letter_expired,
         "settled_retention": settled_retention,
+        "retry_policy": changed_policy(retry_policy),
         "auto_delete_on_idle": auto_delete_on_idle,
         "forward_to": forward_to,
         "forward_dead_lettered_messages_to": forward_dead_letters_to,

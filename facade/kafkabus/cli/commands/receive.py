@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import nullcontext
+from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +12,22 @@ import typer
 
 from kafkabus._core.enums import NEXT_AVAILABLE_SESSION, ServiceBusSubQueue
 from kafkabus.cli.connection import explain_missing_entity, open_client, receiver_of
+from kafkabus.cli.durations import format_duration
 from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_text, json_text
-from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
+from kafkabus.cli.options import (
+    DeadLetterOption,
+    JsonLinesOption,
+    SourceArgument,
+    TransferDeadLetterOption,
+    duration_option,
+    sub_queue,
+)
 from kafkabus.cli.printout import Printout
 from kafkabus.cli.stopping import Stop, note_signals
 from kafkabus.cli.terminal import say
 from kafkabus.exceptions import OperationTimeoutError
+from kafkabus_mapping.entities import LONGEST_DELAY
 
 if TYPE_CHECKING:
     from kafkabus._core.message import ServiceBusReceivedMessage
@@ -55,6 +65,12 @@ AbandonOption = Annotated[
         "--abandon", help=f"Abandon all messages at the end; counts a delivery, and --max is then {ABANDONED}."
     ),
 ]
+DelayOption = Annotated[
+    timedelta | None,
+    duration_option(
+        "With --abandon: the messages come again after this time, up to 7d; default: as the retry policy says."
+    ),
+]
 DeleteOption = Annotated[
     bool, typer.Option("--delete", help="Delete each message when it is received: if printing fails, it is lost.")
 ]
@@ -71,6 +87,7 @@ def receive(
     transfer_dead_letter: TransferDeadLetterOption = False,
     complete: CompleteOption = False,
     abandon: AbandonOption = False,
+    delay: DelayOption = None,
     delete: DeleteOption = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C, or until --max.")] = False,
     json: JsonLinesOption = False,
@@ -90,6 +107,7 @@ def receive(
         wait=wait,
         complete=complete,
         abandon=abandon,
+        delay=delay,
         delete=delete,
         follow=follow,
         json=json,
@@ -106,6 +124,7 @@ def receive_from(
     wait: float,
     complete: bool,
     abandon: bool,
+    delay: timedelta | None,
     delete: bool,
     follow: bool = False,
     json: bool,
@@ -116,6 +135,8 @@ def receive_from(
         typer.Exit: No message came.
     """
     outcome = _outcome(complete, abandon, delete)
+    if delay is not None:
+        _check_delay(delay, outcome)
     if outcome is _Outcome.ABANDON:
         if follow:
             raise typer.BadParameter("--abandon with --follow would print the same messages for ever: use one of them")
@@ -138,6 +159,7 @@ def receive_from(
                 stop,
                 limit=limit,
                 wait=wait,
+                delay=delay,
                 follow=follow,
             )
     stop.end()
@@ -150,6 +172,18 @@ def _outcome(complete: bool, abandon: bool, delete: bool) -> _Outcome:
     if complete + abandon + delete > 1:
         raise typer.BadParameter("--complete, --abandon and --delete exclude each other: choose one")
     return _Outcome.ABANDON if abandon else _Outcome.DELETE if delete else _Outcome.COMPLETE
+
+
+def _check_delay(delay: timedelta, outcome: _Outcome) -> None:
+    given = format_duration(delay)
+    if outcome is not _Outcome.ABANDON:
+        raise typer.BadParameter(
+            f"--delay {given} without --abandon: only abandoned messages come again; add --abandon, or leave it out"
+        )
+    if delay > LONGEST_DELAY:
+        raise typer.BadParameter(
+            f"--delay {given}: a message is postponed by up to {format_duration(LONGEST_DELAY)}; choose a shorter delay"
+        )
 
 
 def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
@@ -187,6 +221,7 @@ def _receive_all(
     *,
     limit: int | None,
     wait: float,
+    delay: timedelta | None,
     follow: bool,
 ) -> int:
     """Receive, print and settle messages until there were enough, none came, or a signal came; return their number."""
@@ -211,6 +246,7 @@ def _receive_all(
     finally:
         printout.tell_unread(kept)
         if kept:
-            # This includes messages not printed because of a closed output or a signal: other receivers may get them at once.
-            receiver.abandon_messages(kept)
+            # This includes messages not printed because of a closed output or a signal: other receivers may get them at once,
+            # whatever the entity's retry policy says.
+            receiver.abandon_messages(kept, delay=delay if outcome is _Outcome.ABANDON else 0)
     return received

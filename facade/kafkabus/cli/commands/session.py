@@ -10,6 +10,7 @@ import typer
 from kafkabus.cli.commands.receive import (
     AbandonOption,
     CompleteOption,
+    DelayOption,
     DeleteOption,
     LimitOption,
     WaitOption,
@@ -64,6 +65,7 @@ def receive(
     wait: WaitOption = 5.0,
     complete: CompleteOption = False,
     abandon: AbandonOption = False,
+    delay: DelayOption = None,
     delete: DeleteOption = False,
     json: JsonLinesOption = False,
 ) -> None:
@@ -80,6 +82,7 @@ def receive(
         wait=wait,
         complete=complete,
         abandon=abandon,
+        delay=delay,
         delete=delete,
         json=json,
     )

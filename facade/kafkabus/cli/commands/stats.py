@@ -26,11 +26,14 @@ app = typer.Typer()
 
 COUNTED = {
     "active": "active_message_count",
+    "postponed": "postponed_message_count",
     "scheduled": "scheduled_message_count",
     "dead_letter": "dead_letter_message_count",
     "transfer_dead_letter": "transfer_dead_letter_message_count",
 }
 """The counts that are shown for each partition."""
+RARE = ("postponed", "transfer_dead_letter")
+"""The counts that have a column only if they are not zero."""
 
 
 @app.command()
@@ -48,9 +51,10 @@ def stats(
 ) -> None:
     """Count messages: those of a queue or a subscription by partition, those of a topic by subscription.
 
-    Active messages wait or are locked by a receiver; scheduled ones wait for their time; transfer dead letters could not be
-    forwarded. For a topic, the command also shows how many records of the log each subscription may still need, and in how
-    many partitions that subscription alone keeps the log from being deleted.
+    Active messages wait or are locked by a receiver; postponed ones of them wait for a delay after they were given back;
+    scheduled ones wait for their time; transfer dead letters could not be forwarded. For a topic, the command also shows how
+    many records of the log each subscription may still need, and in how many partitions that subscription alone keeps the log
+    from being deleted.
     """
     with explain_missing_entity(context, entity), open_administration(context) as administration:
         try:
@@ -76,7 +80,7 @@ def _show(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties, kind: 
             }
         )
         return
-    shown = [name for name, number in _numbers(counts).items() if name != "transfer_dead_letter" or number]
+    shown = [name for name, number in _numbers(counts).items() if name not in RARE or number]
     write_table(
         {"PARTITION": True, **{_title(name): True for name in shown}},
         [[str(partition.partition), *_cells(_numbers(partition), shown)] for partition in counts.partitions],

@@ -13,6 +13,7 @@ from kafkabus.cli.commands.queue import (
     ForwardTo,
     LockDuration,
     MaxDeliveryCount,
+    RetryPolicyOption,
     StatusOption,
     TimeToLive,
     UserMetadata,
@@ -21,6 +22,7 @@ from kafkabus.cli.commands.topic import TopicArgument
 from kafkabus.cli.connection import explain_missing_entity, open_administration
 from kafkabus.cli.durations import format_duration
 from kafkabus.cli.options import JsonOption, YesOption
+from kafkabus.cli.retry_policies import changed_policy, given_policy
 from kafkabus.cli.settings import given_changes, settings_json, settings_text, status_of
 from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 from kafkabus_mapping.names import SUBSCRIPTIONS
@@ -56,12 +58,14 @@ def create(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     dead_letter_faulty: DeadLetterFaulty = None,
+    retry_policy: RetryPolicyOption = None,
     auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
     user_metadata: UserMetadata = None,
 ) -> None:
     """Create a subscription: it gets all messages sent to the topic from now on, until 'kafkabus rule' restricts them."""
+    policy = given_policy(retry_policy)
     with explain_missing_entity(context, topic, may_create=True), open_administration(context) as administration:
         administration.create_subscription(
             topic,
@@ -72,6 +76,7 @@ def create(
             default_message_time_to_live=time_to_live,
             dead_lettering_on_message_expiration=dead_letter_expired,
             dead_lettering_on_filter_evaluation_exceptions=dead_letter_faulty,
+            retry_policy=policy,
             auto_delete_on_idle=auto_delete_on_idle,
             forward_to=forward_to or None,
             forward_dead_lettered_messages_to=forward_dead_letters_to or None,
@@ -91,6 +96,7 @@ def update(
     time_to_live: TimeToLive = None,
     dead_letter_expired: DeadLetterExpired = None,
     dead_letter_faulty: DeadLetterFaulty = None,
+    retry_policy: RetryPolicyOption = None,
     auto_delete_on_idle: AutoDelete = None,
     forward_to: ForwardTo = None,
     forward_dead_letters_to: ForwardDeadLettersTo = None,
@@ -104,6 +110,7 @@ def update(
         "default_message_time_to_live": time_to_live,
         "dead_lettering_on_message_expiration": dead_letter_expired,
         "dead_lettering_on_filter_evaluation_exceptions": dead_letter_faulty,
+        "retry_policy": changed_policy(retry_policy),
         "auto_delete_on_idle": auto_delete_on_idle,
         "forward_to": forward_to,
         "forward_dead_lettered_messages_to": forward_dead_letters_to,

@@ -19,6 +19,7 @@ from kafkabus._core.raw_message import (
     IDENTIFIERS,
     OF_THE_BROKER,
     PARTITION_KEY,
+    POSTPONED_UNTIL,
     SCHEDULED,
     TEXTS,
     decode_carried,
@@ -478,6 +479,8 @@ def _annotations(
     if delivery.lease and (lock is ShownLock.OF_REQUEST or (lock is ShownLock.OF_LINK and not delivery.session)):
         # Java's client needs it of a message of a session that it asked for by its number.
         shown[_LOCKED_UNTIL] = Milliseconds(receipt.lock_until)
+    if delivery.postponed_until is not None:
+        shown[_POSTPONED_UNTIL] = Milliseconds(delivery.postponed_until)
     if envelope.partition_key is not None:
         shown[_PARTITION_KEY] = envelope.partition_key
     if envelope.scheduled_enqueue_time_utc is not None:
@@ -513,6 +516,7 @@ _SEQUENCE_NUMBER = Symbol("x-opt-sequence-number")
 _ENQUEUE_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
 _MESSAGE_STATE = Symbol("x-opt-message-state")
 _LOCKED_UNTIL = Symbol("x-opt-locked-until")
+_POSTPONED_UNTIL = Symbol(POSTPONED_UNTIL)
 _PARTITION_KEY = Symbol(PARTITION_KEY)
 _SCHEDULED = Symbol(SCHEDULED)
 _DEADLETTER_SOURCE = Symbol("x-opt-deadletter-source")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from enum import Enum
 from typing import Any
 
@@ -27,6 +28,11 @@ from kafkabus.gateway.amqp.performatives import (
 from kafkabus.gateway.server.held import read_contents
 from kafkabus.gateway.server.service_bus_conditions import ARGUMENT_ERROR, DEAD_LETTER
 from kafkabus.gateway.server.transactions import Enlistment
+from kafkabus_mapping.entities import LONGEST_DELAY
+
+DELAY = "x-opt-kafkabus-delay"
+"""The name, among the properties to modify of a message that is abandoned, of the time in ms after which it is available."""
+LONGEST_DELAY_MS = LONGEST_DELAY // timedelta(milliseconds=1)
 
 
 class Verb(Enum):
@@ -47,13 +53,37 @@ class RequestedSettlement:
         verb: The way.
         reason: Why they are dead-lettered.
         description: The reason in more words.
-        changes: Application properties to change.
+        changes: Application properties to change; also the delay, which is none.
     """
 
     verb: Verb
     reason: str | None = None
     description: str | None = None
     changes: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def delay(self) -> timedelta | None:
+        """After which time abandoned messages are available; None: as the entity's retry policy says.
+
+        Raises:
+            AmqpError: It is not a number of ms up to seven days, or the messages are not abandoned.
+        """
+        given = plain_value(self.changes.get(DELAY))
+        if given is None:
+            return None
+        if self.verb is not Verb.ABANDON:
+            raise AmqpError(
+                ARGUMENT_ERROR,
+                f"{DELAY} is given for messages that are {self.verb.value}: it is for abandoned ones alone",
+            )
+        # Numbers of JavaScript may come as floats.
+        is_whole = isinstance(given, int) or (isinstance(given, float) and given.is_integer())
+        if isinstance(given, bool) or not is_whole or not 0 <= given <= LONGEST_DELAY_MS:
+            raise AmqpError(
+                ARGUMENT_ERROR,
+                f"{DELAY} is {given!r:.60}: give whole milliseconds from 0 to {LONGEST_DELAY_MS:,}, which are 7 days",
+            )
+        return timedelta(milliseconds=given)
 
     async def apply(
         self,
@@ -76,6 +106,7 @@ class RequestedSettlement:
             ServiceBusError: They cannot be settled.
             AmqpError: That is not done to them.
         """
+        delay = self.delay
         if self.changes and self.verb in {Verb.COMPLETE, Verb.RELEASE}:
             raise AmqpError(
                 NOT_ALLOWED,
@@ -83,14 +114,16 @@ class RequestedSettlement:
                 "abandoned, deferred or dead-lettered",
             )
         transaction = None if part is None else part.transaction
-        changes = {name: plain_value(value) for name, value in self.changes.items()} or None
+        changes = {name: plain_value(value) for name, value in self.changes.items() if name != DELAY} or None
         # Of a changed message, the size is checked.
         copied = [message for message in messages if changes or self._copies(entity, message)]
         await read_contents(context, entity, copied, _no_limit if part is None else part.count)
         if self.verb is Verb.COMPLETE:
             await receiver.complete_messages(messages, transaction=transaction)
         elif self.verb is Verb.ABANDON:
-            await receiver.abandon_messages(messages, properties_to_modify=changes, transaction=transaction)
+            await receiver.abandon_messages(
+                messages, delay=delay, properties_to_modify=changes, transaction=transaction
+            )
         elif self.verb is Verb.DEFER:
             await receiver.defer_messages(messages, properties_to_modify=changes, transaction=transaction)
         elif self.verb is Verb.RELEASE:

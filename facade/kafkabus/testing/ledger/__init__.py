@@ -7,10 +7,18 @@ of each operation.
 """
 
 from kafkabus.testing.ledger.figures import read_figures
-from kafkabus.testing.ledger.layout import MemoryLedger
+from kafkabus.testing.ledger.layout import MemoryLedger, RetryDelays
 from kafkabus.testing.ledger.look import find_due
 from kafkabus.testing.ledger.prelude import refused_copies
 from kafkabus.testing.ledger.request import run_request
 from kafkabus.testing.ledger.restore import restore
 
-__all__ = ["MemoryLedger", "find_due", "read_figures", "refused_copies", "restore", "run_request"]
+__all__ = [
+    "MemoryLedger",
+    "RetryDelays",
+    "find_due",
+    "read_figures",
+    "refused_copies",
+    "restore",
+    "run_request",
+]

@@ -34,8 +34,8 @@ def fields_of_changed(ledger: MemoryLedger) -> list[str]:
 def list_waiting(ledger: MemoryLedger) -> tuple[Counts, Counts]:
     """Return the messages that are available once no client holds any, and those that are deferred then."""
     waiting, deferred = Counts(), Counts()
-    states = MessageState.FILED, MessageState.REDELIVERABLE, MessageState.LEASED, MessageState.DEFERRED
-    for offset, message in ledger.messages_in(*states):
+    homes = MessageState.FILED, MessageState.REDELIVERABLE, MessageState.POSTPONED, MessageState.DEFERRED
+    for offset, message in ledger.messages_in(*homes, MessageState.LEASED):
         home = deferred if message.kind == "d" or message.state is MessageState.DEFERRED else waiting
         home.append((offset, offset, delivered(message) if message.state is MessageState.LEASED else message.count))
     return waiting, deferred
@@ -54,6 +54,7 @@ def take_snapshot(ledger: MemoryLedger, op: Arguments) -> Reply:
         "moving": [(offset, message.count, message.intent) for offset, message in moving],
         "skipped": ledger.skipped_ahead,
         "scheduled": [(offset, message.due) for offset, message in ledger.messages_in(MessageState.SCHEDULED)],
+        "postponed": [(offset, message.wakes) for offset, message in ledger.messages.items() if message.wakes],
     }
     reply |= {name: True for name in ("schedules", "has_message_ttl") if name in ledger.marks}
     if ledger.epoch:

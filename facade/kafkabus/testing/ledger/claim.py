@@ -10,6 +10,8 @@ from kafkabus.testing.ledger.lease import expire_leases, write_lease
 from kafkabus.testing.ledger.prelude import Arguments, Reply, refused_copies
 from kafkabus.testing.ledger.session_index import filer_lease
 
+MOST_POSTPONED = 100_000
+"""How many postponed messages do not count as in flight."""
 OVERDUE = 2000
 """How long scheduled messages that are due may wait to be activated before they are overdue, in ms."""
 
@@ -60,6 +62,7 @@ def name_refusal(ledger: MemoryLedger, op: Arguments) -> str:
 def within(ledger: MemoryLedger, limit: int, wanted: int) -> int:
     """Return how many of the wanted messages the limit leaves room for."""
     uncounted = len(ledger.messages_in(MessageState.DEFERRED, MessageState.SCHEDULED))
+    uncounted += min(MOST_POSTPONED, ledger.postponed)
     return max(0, min(wanted, limit - ledger.in_flight + uncounted))
 
 
@@ -93,6 +96,7 @@ def with_state(ledger: MemoryLedger, reply: Reply) -> Reply:
     """Add the present state of the ledger to a reply."""
     expiries = [message.expiry for _, message in ledger.messages_in(MessageState.LEASED)]
     expiries += [held.expiry for held in ledger.sessions.holders.values()]
+    expiries += [message.wakes for message in ledger.messages.values() if message.wakes]
     if expiries:
         reply["due"] = min(expiries)
     if ledger.sessions.free:

@@ -9,7 +9,7 @@ from kafkabus.testing.ledger.claim import has_stale_rules, move_cursor, not_dedu
 from kafkabus.testing.ledger.layout import Kind, MemoryLedger, MessageState
 from kafkabus.testing.ledger.lease import expire_leases, write_lease
 from kafkabus.testing.ledger.prelude import Arguments, Reply
-from kafkabus.testing.ledger.session_index import forget_empty_sessions, locked_by
+from kafkabus.testing.ledger.session_index import locked_by, update_free_sessions
 
 
 def recall(ledger: MemoryLedger, op: Arguments) -> Reply:
@@ -32,6 +32,7 @@ def lock_segments(ledger: MemoryLedger, op: Arguments, segments: Sequence[tuple[
     """Lease messages, each with its kind; return the reply."""
     for offset, kind in segments:
         write_lease(ledger, op["lease"], [offset], lock_ms=op["lock_ms"], kind=kind)
+        ledger.messages[offset].wakes = 0
     again = [(offset, offset, ledger.messages[offset].count, kind) for offset, kind in segments]
     return {"again": again, "expiry": ledger.now + op["lock_ms"]}
 
@@ -44,18 +45,22 @@ def seize(ledger: MemoryLedger, op: Arguments) -> Reply:
     outdated = has_stale_rules(ledger, op)
     moves = "upto" in op and op["from"] <= ledger.cursor and not (outdated or not_deduplicated(ledger, op["upto"]))
     segments: list[tuple[int, Kind]] = []
+    ahead: list[int] = []
     for offset in offsets_of(op["ranges"]):
-        if ledger.is_in(offset, MessageState.REDELIVERABLE, MessageState.FILED):
+        if ledger.is_in(offset, MessageState.REDELIVERABLE, MessageState.POSTPONED, MessageState.FILED):
             segments.append((offset, "n"))
         elif offset >= ledger.cursor:
             if not (outdated or not_deduplicated(ledger, offset + 1) or offset in ledger.skipped):
                 segments.append((offset, "n"))
-                if not moves:
-                    ledger.skipped.add(offset)
+                ahead.append(offset)
         elif ledger.is_in(offset, MessageState.DEFERRED):
             segments.append((offset, "d"))
+    if "ahead_limit" in op and len(ledger.skipped_ahead) + len(ahead) > op["ahead_limit"]:
+        return {"full": op["ahead_limit"]}
+    if not moves:
+        ledger.skipped |= set(ahead)
     reply = lock_segments(ledger, op, segments)
-    forget_empty_sessions(ledger)
+    update_free_sessions(ledger)
     if moves:
         move_cursor(ledger, op, max(ledger.cursor, op["upto"]))
     return reply

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from kafkabus.testing.ledger.layout import MemoryLedger, Message, MessageState
 from kafkabus.testing.ledger.prelude import Arguments, Reply
-from kafkabus.testing.ledger.session_index import forget_empty_sessions, holder
+from kafkabus.testing.ledger.session_index import holder, update_free_sessions
 
 PEEKED = (
     MessageState.FILED,
     MessageState.REDELIVERABLE,
+    MessageState.POSTPONED,
     MessageState.LEASED,
     MessageState.DEFERRED,
     MessageState.SCHEDULED,
@@ -39,7 +40,9 @@ def may_be_of(ledger: MemoryLedger, name: str | None, message: Message) -> bool:
 
 
 def kind_of(message: Message) -> str:
-    """Return the kind of a message: ``t`` if it is scheduled, ``d`` if it is deferred, else ``n``."""
+    """Return the kind of a message: ``t`` if it is scheduled, ``p`` postponed, ``d`` deferred, else ``n``."""
+    if message.wakes:
+        return "p"
     if message.state is MessageState.SCHEDULED:
         return "t"
     return "d" if message.kind == "d" or message.state is MessageState.DEFERRED else "n"
@@ -48,7 +51,7 @@ def kind_of(message: Message) -> str:
 def peek(ledger: MemoryLedger, op: Arguments) -> Reply:
     """Look at messages that are not settled."""
     found = [
-        (offset, offset, kind_of(message), message.count)
+        (offset, offset, kind_of(message), message.count, *([message.wakes] if message.wakes else []))
         for offset, message in ledger.messages_in(*PEEKED)
         if offset >= op["from"] and may_be_of(ledger, op.get("session"), message)
     ]
@@ -57,11 +60,11 @@ def peek(ledger: MemoryLedger, op: Arguments) -> Reply:
 
 def purge(ledger: MemoryLedger, op: Arguments) -> Reply:
     """Settle messages that wait below an offset, unseen."""
-    waiting = ledger.messages_in(MessageState.FILED, MessageState.REDELIVERABLE)
+    waiting = ledger.messages_in(MessageState.FILED, MessageState.REDELIVERABLE, MessageState.POSTPONED)
     purged = [offset for offset, _ in waiting if offset < op["upto"]]
     for offset in purged:
         del ledger.messages[offset]
-    forget_empty_sessions(ledger)
+    update_free_sessions(ledger)
     ahead = max(0, op["upto"] - ledger.cursor)
     if ahead:
         ledger.cursor, ledger.epoch = op["upto"], ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
@@ -25,6 +26,8 @@ class MessageState(Enum):
     """Locked under a lease until a moment."""
     DEFERRED = "deferred"
     """Only to be received by offset."""
+    POSTPONED = "postponed"
+    """To be granted again, not before its time. In a ledger with sessions, such a message is filed or redeliverable."""
     SCHEDULED = "scheduled"
     """Not to be granted before its time."""
     MOVING = "moving"
@@ -50,6 +53,7 @@ class Message:
         at: The offset of its copy.
         verb: The operation that the transaction that prepared it does with it.
         session: The session that it is filed under.
+        wakes: The time before which it is not granted, ms; 0 if it is not postponed.
     """
 
     state: MessageState
@@ -62,6 +66,7 @@ class Message:
     at: int = 0
     verb: str = ""
     session: str | None = None
+    wakes: int = 0
 
 
 @dataclass(slots=True)
@@ -168,6 +173,23 @@ class Properties:
     may_exist: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class RetryDelays:
+    """The delays after which returned messages are available again.
+
+    Attributes:
+        delays: The delay after each delivery, ms; the last one counts after all later ones.
+        most: The number of deliveries after which a message is dead-lettered, without a delay.
+    """
+
+    delays: Sequence[int]
+    most: int
+
+    def find_delay(self, count: int) -> int:
+        """Return the delay after so many deliveries, ms; 0 if a message is not to be delivered again."""
+        return self.delays[min(count, len(self.delays)) - 1] if count < self.most else 0
+
+
 @dataclass(slots=True)
 class MemoryLedger:
     """A ledger in memory.
@@ -185,6 +207,7 @@ class MemoryLedger:
         closed: Whether no transaction prepares anything any more.
         changed: The name of the last request that may have changed anything; empty if none did.
         now: The time of the running request, ms since 1970.
+        policy: The entity's retry policy, as the running request says; None without one.
         notify: Whether the last request made messages available.
         messages: The messages that were granted, seized, scheduled or filed, by offset.
         skipped: The records that no claim may grant; those before the cursor do not count.
@@ -206,6 +229,7 @@ class MemoryLedger:
     closed: bool = False
     changed: str = ""
     now: int = 0
+    policy: RetryDelays | None = None
     notify: bool = False
     messages: dict[int, Message] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
@@ -232,6 +256,11 @@ class MemoryLedger:
         return sum(message.state is not MessageState.MOVED for message in self.messages.values())
 
     @property
+    def postponed(self) -> int:
+        """The number of messages that are postponed."""
+        return sum(message.wakes > 0 for message in self.messages.values())
+
+    @property
     def skipped_ahead(self) -> list[int]:
         """The records beyond the cursor that no claim may grant."""
         return sorted(offset for offset in self.skipped if offset >= self.cursor)
@@ -250,6 +279,8 @@ class MemoryLedger:
             fields["dedup_upto"] = self.duplicates.dedup_upto
         if self.skipped_ahead:
             fields["skipped"] = 1
+        if postponed := self.postponed:
+            fields["postponed"] = postponed
         if "schedules" in self.marks:
             fields["scheduled"] = len(self.messages_in(MessageState.SCHEDULED))
         return {name: str(value) for name, value in fields.items()} | dict.fromkeys(self.marks, "1")

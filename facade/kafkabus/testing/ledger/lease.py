@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafkabus.testing.ledger.layout import Kind, MemoryLedger, Message, MessageState
-from kafkabus.testing.ledger.session_index import free_session, go_home, holder
+from kafkabus.testing.ledger.session_index import free_session, go_home, holder, offer_session
 
 
 def leased(ledger: MemoryLedger, lease: str) -> list[tuple[int, Message]]:
@@ -24,20 +24,41 @@ def set_aside(message: Message) -> None:
     message.state, message.kind = MessageState.DEFERRED, "n"
 
 
-def put_back(ledger: MemoryLedger, message: Message, count: int) -> None:
+def put_back(ledger: MemoryLedger, message: Message, count: int, delay: int | None = None) -> None:
     """Return a message of a lease to the state from which it came, delivered ``count`` times.
 
-    A session's message that was delivered too often is made available without its session, to be dead-lettered.
+    A session's message that was delivered too often is made available without its session, to be dead-lettered. Other
+    messages are postponed by the delay, ms; by default by that of the retry policy, if this delivery is counted.
     """
+    if delay is None:
+        delay = ledger.policy.find_delay(count) if ledger.policy is not None and count > message.count else 0
     ledger.returned += count - message.count
     message.count = count
     held = holder(ledger, message.lease)
     if message.kind == "d":
         set_aside(message)
-    elif held is not None and count < held.max_deliveries:
+        return
+    is_filed = held is not None and count < held.max_deliveries
+    if delay > 0 and (is_filed or held is None):
+        message.wakes = ledger.now + delay
+    if held is not None and is_filed:
         go_home(ledger, held.name, message)
+    elif message.wakes and not ledger.sessions.enabled:
+        message.state, message.kind = MessageState.POSTPONED, "n"
     else:
         give_back(ledger, message)
+
+
+def wake_postponed(ledger: MemoryLedger) -> None:
+    """Make the postponed messages available whose time has come."""
+    due = [message for message in ledger.messages.values() if message.wakes and message.wakes <= ledger.now]
+    for message in sorted(due, key=lambda message: message.wakes):
+        message.wakes = 0
+        ledger.notify = True
+        if message.state is MessageState.POSTPONED:
+            give_back(ledger, message)
+        elif message.state is MessageState.FILED and message.session is not None:
+            offer_session(ledger, message.session)
 
 
 def write_lease(ledger: MemoryLedger, lease: str, offsets: Iterable[int], *, lock_ms: int, kind: Kind = "n") -> None:
@@ -82,10 +103,11 @@ def delivered(message: Message) -> int:
 
 
 def expire_leases(ledger: MemoryLedger) -> None:
-    """Return messages whose locks have expired, each delivery counted."""
+    """Return messages whose locks have expired, each delivery counted; wake postponed ones whose time has come."""
     expired = [(held.expiry, lease) for lease, held in ledger.sessions.holders.items() if held.expiry <= ledger.now]
     for _, lease in sorted(expired):
         expire_holder(ledger, lease, 1)
     for _, message in ledger.messages_in(MessageState.LEASED):
         if message.expiry <= ledger.now and holder(ledger, message.lease) is None:
             put_back(ledger, message, delivered(message))
+    wake_postponed(ledger)

@@ -14,9 +14,9 @@ from kafkabus.testing.ledger.claim import claim
 from kafkabus.testing.ledger.deferred import recall, seize, seize_undeliverable
 from kafkabus.testing.ledger.duplicates import detect_duplicates
 from kafkabus.testing.ledger.inspect import mark, peek, purge, set_rules_version
-from kafkabus.testing.ledger.layout import MemoryLedger, MessageState
+from kafkabus.testing.ledger.layout import MemoryLedger, MessageState, RetryDelays
 from kafkabus.testing.ledger.prelude import Arguments, Reply, Run
-from kafkabus.testing.ledger.schedule import activate, cancel, postpone, schedule
+from kafkabus.testing.ledger.schedule import activate, cancel, schedule, schedule_held
 from kafkabus.testing.ledger.session import (
     accept,
     extend,
@@ -55,7 +55,7 @@ OPERATIONS: Mapping[str, Run] = {
     "commit": commit,
     "rollback": rollback,
     "schedule": schedule,
-    "postpone": postpone,
+    "schedule_held": schedule_held,
     "cancel": cancel,
     "activate": activate,
     "recall": recall,
@@ -85,7 +85,14 @@ LOOKING = frozenset({"claim", "peek", "take_snapshot", "note_refusal"})
 """Operations that may change nothing; if one does, messages get into other states, or the cursor moves."""
 
 
-def run_request(ledger: MemoryLedger, slot: str, number: int, operations: Sequence[Arguments], now: int) -> str:
+def run_request(
+    ledger: MemoryLedger,
+    slot: str,
+    number: int,
+    operations: Sequence[Arguments],
+    now: int,
+    policy: RetryDelays | None = None,
+) -> str:
     """Run a client's request, once for each of its numbers.
 
     Args:
@@ -94,6 +101,7 @@ def run_request(ledger: MemoryLedger, slot: str, number: int, operations: Sequen
         number: The number of the request, which the client raises by one each time.
         operations: The operations to run, in order.
         now: The time, ms since 1970.
+        policy: The entity's retry policy, if it has one.
 
     Returns:
         The reply as JSON.
@@ -104,7 +112,7 @@ def run_request(ledger: MemoryLedger, slot: str, number: int, operations: Sequen
         return reply
     if number < last:
         return json.dumps({"status": "stale"})
-    ledger.now, ledger.duplicates.log_truncated = now, False
+    ledger.now, ledger.policy, ledger.duplicates.log_truncated = now, policy, False
     before = outline(ledger)
     replies = [OPERATIONS[op["op"]](ledger, op) for op in operations]
     ledger.version += 1

@@ -41,6 +41,12 @@ def restore_messages(ledger: MemoryLedger, state: dict[str, Any]) -> None:
     for offset, count, intent in state["moving"]:
         ledger.messages[int(offset)] = Message(MessageState.MOVING, int(count), intent=intent, due=ledger.now)
     ledger.skipped = set(map(int, state["skipped"]))
+    for offset, count, wakes in state.get("postponed", ()):
+        # In a ledger with sessions, it is among those that wait.
+        message = ledger.messages.setdefault(int(offset), Message(MessageState.POSTPONED, int(count)))
+        message.wakes = int(wakes)
+        if int(offset) >= ledger.cursor:
+            ledger.skipped.add(int(offset))
     for offset, when in state["scheduled"]:
         ledger.messages[int(offset)] = Message(MessageState.SCHEDULED, 0, due=int(when))
         ledger.skipped.add(int(offset))

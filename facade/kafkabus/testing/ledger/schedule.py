@@ -33,7 +33,7 @@ def schedule(ledger: MemoryLedger, op: Arguments) -> Reply:
     return {}
 
 
-def postpone(ledger: MemoryLedger, op: Arguments) -> Reply:
+def schedule_held(ledger: MemoryLedger, op: Arguments) -> Reply:
     """Have messages of a lease wait for their time."""
     times = dict(op["items"])
     taken, lost = select_held(ledger, op["lease"], [(offset, offset) for offset in times])

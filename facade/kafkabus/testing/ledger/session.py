@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from kafkabus._ledger.ranges import merge_offsets
 from kafkabus.testing.ledger.claim import claimable, has_stale_rules, move_cursor, name_refusal, with_state
 from kafkabus.testing.ledger.layout import MemoryLedger, MessageState, SessionHolder
@@ -69,13 +71,16 @@ def grant_next(ledger: MemoryLedger, op: Arguments) -> Reply:
         return {"gone": True}
     if unfiled(ledger):
         return {"unfiled": True}
-    granted = waiting_in(ledger, held.name)[: op["want"]]
+    waiting = waiting_in(ledger, held.name)
+    granted = list(takewhile(lambda item: not item[1].wakes, waiting))[: op["want"]]
     write_lease(ledger, op["lease"], [offset for offset, _ in granted], lock_ms=held.expiry - ledger.now)
     reply: Reply = {
         "again": ",".join(f"{offset}*{message.count}" for offset, message in granted),
         "expiry": held.expiry,
         "cursor": ledger.cursor,
     }
+    if len(granted) < op["want"] and len(granted) < len(waiting):
+        reply["due"] = waiting[len(granted)][1].wakes
     return reply | ({"stale_rules": True} if has_stale_rules(ledger, op) else {})
 
 

@@ -10,23 +10,41 @@ def waiting_in(ledger: MemoryLedger, name: str) -> list[tuple[int, Message]]:
     return [(offset, message) for offset, message in ledger.messages_in(MessageState.FILED) if message.session == name]
 
 
-def free_session(ledger: MemoryLedger, name: str) -> None:
-    """Free a session: it waits for its turn, if any message waits in it."""
-    if waiting_in(ledger, name):
+def starts_postponed(ledger: MemoryLedger, name: str) -> bool:
+    """Return whether the first message that waits in a session is postponed."""
+    waiting = waiting_in(ledger, name)
+    return bool(waiting and waiting[0][1].wakes)
+
+
+def offer_session(ledger: MemoryLedger, name: str) -> None:
+    """Have a session that no client holds wait for its turn, unless nothing of it can be granted."""
+    if is_locked(ledger, name):
+        return
+    if waiting_in(ledger, name) and not starts_postponed(ledger, name):
         ledger.sessions.free.setdefault(name)
+    else:
+        ledger.sessions.free.pop(name, None)
+
+
+def free_session(ledger: MemoryLedger, name: str) -> None:
+    """Free a session: it waits for its turn, if any message waits in it, or for the time of the first one."""
+    offer_session(ledger, name)
+    if name in ledger.sessions.free:
         ledger.notify = True
 
 
-def forget_empty_sessions(ledger: MemoryLedger) -> None:
-    """Forget the free sessions in which no message waits any more, as ``cut_chunk`` does."""
-    ledger.sessions.free = {name: None for name in ledger.sessions.free if waiting_in(ledger, name)}
+def update_free_sessions(ledger: MemoryLedger) -> None:
+    """Have the free sessions be those of which something can be granted, as ``cut_chunk`` does."""
+    waiting = {message.session for _, message in ledger.messages_in(MessageState.FILED)}
+    for name in {*ledger.sessions.free, *waiting}:
+        if name is not None:
+            offer_session(ledger, name)
 
 
 def go_home(ledger: MemoryLedger, name: str, message: Message) -> None:
     """File a message in its session, which is free if no client holds it."""
     message.state, message.session, message.kind = MessageState.FILED, name, "n"
-    if not is_locked(ledger, name):
-        ledger.sessions.free.setdefault(name)
+    offer_session(ledger, name)
     ledger.notify = True
 
 

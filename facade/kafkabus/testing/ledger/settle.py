@@ -38,18 +38,25 @@ def forget_properties(ledger: MemoryLedger, offsets: Iterable[int]) -> None:
 
 def select_held(ledger: MemoryLedger, lease: str, ranges: str | list[Any]) -> tuple[list[int], list[int]]:
     """Return the offsets in ranges that a lease holds, and those that it does not hold."""
-    held = {offset for offset, message in leased(ledger, lease) if expiry_of(ledger, message) > ledger.now}
-    offsets = offsets_of(read_ranges(ranges))
-    return [offset for offset in offsets if offset in held], [offset for offset in offsets if offset not in held]
+    held: list[int] = []
+    lost: list[int] = []
+    for offset in offsets_of(read_ranges(ranges)):
+        message = ledger.messages.get(offset)
+        is_leased = message is not None and message.state is MessageState.LEASED and message.lease == lease
+        (held if message and is_leased and expiry_of(ledger, message) > ledger.now else lost).append(offset)
+    return held, lost
 
 
-def take_changed(ledger: MemoryLedger, op: Arguments, place: Callable[[Message], None]) -> Reply:
+def take_changed(
+    ledger: MemoryLedger, op: Arguments, place: Callable[[Message], None], *, unseen: bool = False
+) -> Reply:
     """Take messages out of a lease, and keep the change of their properties.
 
     Args:
         ledger: The ledger.
         op: The operation, with ``lease``, ``ranges`` and perhaps ``change``.
         place: Gives a message its new state.
+        unseen: Whether messages that are postponed stay so.
 
     Returns:
         The operation's reply.
@@ -57,6 +64,8 @@ def take_changed(ledger: MemoryLedger, op: Arguments, place: Callable[[Message],
     taken, lost = select_held(ledger, op["lease"], op["ranges"])
     for offset in taken:
         keep_properties(ledger, offset, op.get("change"))
+        if not unseen:
+            ledger.messages[offset].wakes = 0
         place(ledger.messages[offset])
     return {"lost": merge_offsets(lost)}
 
@@ -71,14 +80,19 @@ def complete(ledger: MemoryLedger, op: Arguments) -> Reply:
 
 
 def abandon(ledger: MemoryLedger, op: Arguments) -> Reply:
-    """Return messages to be granted again, this delivery counted."""
-    return take_changed(ledger, op, lambda message: put_back(ledger, message, message.count + 1))
+    """Return messages to be granted again, this delivery counted: after a delay, if there is one."""
+    return take_changed(ledger, op, lambda message: put_back(ledger, message, message.count + 1, op.get("delay")))
 
 
 def release(ledger: MemoryLedger, op: Arguments) -> Reply:
-    """Return messages uncounted; without ranges, all that the lease has."""
+    """Return messages uncounted, perhaps after a delay; without ranges, all that the lease has."""
     everything = [(offset, offset) for offset, _ in leased(ledger, op["lease"])]
-    return take_changed(ledger, {"ranges": everything} | op, lambda message: put_back(ledger, message, message.count))
+    return take_changed(
+        ledger,
+        {"ranges": everything} | op,
+        lambda message: put_back(ledger, message, message.count, op.get("delay")),
+        unseen=True,
+    )
 
 
 def defer(ledger: MemoryLedger, op: Arguments) -> Reply:

@@ -34,7 +34,7 @@ def prepare_message(ledger: MemoryLedger, message: Message, verb: str, op: Argum
     """Have a message leave its lease, with the intent of a transaction."""
     parts = ("prepared", verb, message.lease, message.kind, expiry_of(ledger, message), op["transaction"])
     message.state, message.verb, message.intent = MessageState.PREPARED, verb, ":".join(map(str, parts))
-    message.due = ledger.now + op["orphan_ms"]
+    message.due, message.wakes = ledger.now + op["orphan_ms"], 0
 
 
 def resolve(ledger: MemoryLedger, op: Arguments) -> list[tuple[int, Message]]:

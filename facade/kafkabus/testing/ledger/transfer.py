@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafkabus.testing.ledger.layout import MemoryLedger, Message, MessageState
 from kafkabus.testing.ledger.lease import give_back
 from kafkabus.testing.ledger.prelude import Arguments, Reply
-from kafkabus.testing.ledger.session_index import forget_empty_sessions
+from kafkabus.testing.ledger.session_index import update_free_sessions
 from kafkabus.testing.ledger.settle import forget_properties, take_changed
 
 MOST_LATE = 100
@@ -86,8 +86,8 @@ def skip_record(ledger: MemoryLedger, op: Arguments) -> Reply:
     if offset >= ledger.cursor:
         ledger.skipped.add(offset)
         return {"skip": True}
-    waits = ledger.is_in(offset, MessageState.REDELIVERABLE, MessageState.FILED)
+    waits = ledger.is_in(offset, MessageState.REDELIVERABLE, MessageState.POSTPONED, MessageState.FILED)
     if waits:
         del ledger.messages[offset]
-        forget_empty_sessions(ledger)
+        update_free_sessions(ledger)
     return {"skip": waits}

@@ -72,6 +72,7 @@ final class Checks {
         checks.put("receive-prefetch", Checks::receivePrefetch);
         checks.put("abandon", Checks::abandon);
         checks.put("abandon-properties", Checks::abandonProperties);
+        checks.put("abandon-delay", Checks::abandonDelay);
         checks.put("defer-properties", Checks::deferProperties);
         checks.put("max-delivery-count", Checks::maxDeliveryCount);
         checks.put("defer", Checks::defer);
@@ -275,6 +276,20 @@ final class Checks {
         ServiceBusReceivedMessage got = bench.receiveOne(receiver);
         same(got.getApplicationProperties(), Map.of("colour", "blue", "more", "text", "size", 5),
             "application properties");
+        receiver.complete(got);
+    }
+
+    private static void abandonDelay(Bench bench) {
+        bench.send(message("one"));
+        ServiceBusReceiverClient receiver = bench.receiver();
+        ServiceBusReceivedMessage got = bench.receiveOne(receiver);
+        long begun = System.nanoTime();
+        receiver.abandon(got,
+            new AbandonOptions().setPropertiesToModify(Map.of("x-opt-kafkabus-delay", 1500L, "colour", "blue")));
+        got = bench.receiveOne(receiver);
+        want(System.nanoTime() - begun >= 1_500_000_000L, "the message came too early");
+        same(got.getDeliveryCount(), 1L, "delivery count");
+        same(got.getApplicationProperties(), Map.of("colour", "blue"), "application properties");
         receiver.complete(got);
     }
 
