@@ -130,7 +130,8 @@ operations.seize = function(op)
       end
     end)
   end
-  if op.ahead_limit then
+  if op.ahead_limit and not moves then
+    write('ZREMRANGEBYSCORE', SKIPPED, '-inf', '(' .. num(ledger.cursor))
     local ahead = redis.call('ZCARD', SKIPPED)
     for _, segment in ipairs(segments) do
       ahead = ahead + (segment.home == 'log' and segment.last - segment.first + 1 or 0)

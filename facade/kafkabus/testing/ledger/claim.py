@@ -62,7 +62,7 @@ def name_refusal(ledger: MemoryLedger, op: Arguments) -> str:
 def within(ledger: MemoryLedger, limit: int, wanted: int) -> int:
     """Return how many of the wanted messages the limit leaves room for."""
     uncounted = len(ledger.messages_in(MessageState.DEFERRED, MessageState.SCHEDULED))
-    uncounted += min(MOST_POSTPONED, ledger.postponed)
+    uncounted += min(MOST_POSTPONED, len(ledger.postponed))
     return max(0, min(wanted, limit - ledger.in_flight + uncounted))
 
 
@@ -96,7 +96,7 @@ def with_state(ledger: MemoryLedger, reply: Reply) -> Reply:
     """Add the present state of the ledger to a reply."""
     expiries = [message.expiry for _, message in ledger.messages_in(MessageState.LEASED)]
     expiries += [held.expiry for held in ledger.sessions.holders.values()]
-    expiries += [message.wakes for message in ledger.messages.values() if message.wakes]
+    expiries += [message.wakes for message in ledger.postponed]
     if expiries:
         reply["due"] = min(expiries)
     if ledger.sessions.free:

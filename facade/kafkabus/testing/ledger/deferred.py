@@ -55,9 +55,9 @@ def seize(ledger: MemoryLedger, op: Arguments) -> Reply:
                 ahead.append(offset)
         elif ledger.is_in(offset, MessageState.DEFERRED):
             segments.append((offset, "d"))
-    if "ahead_limit" in op and len(ledger.skipped_ahead) + len(ahead) > op["ahead_limit"]:
-        return {"full": op["ahead_limit"]}
     if not moves:
+        if "ahead_limit" in op and len(ledger.skipped_ahead) + len(ahead) > op["ahead_limit"]:
+            return {"full": op["ahead_limit"]}
         ledger.skipped |= set(ahead)
     reply = lock_segments(ledger, op, segments)
     update_free_sessions(ledger)

@@ -15,7 +15,7 @@ def read_figures(ledger: MemoryLedger) -> list[int]:
         len(ledger.skipped_ahead),
         len(ledger.messages_in(MessageState.DEFERRED)),
         len(ledger.messages_in(MessageState.REDELIVERABLE)),
-        ledger.postponed,
+        len(ledger.postponed),
         len(ledger.sessions.holders),
         ledger.returned,
     ]

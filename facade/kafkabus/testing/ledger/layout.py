@@ -208,6 +208,7 @@ class MemoryLedger:
         changed: The name of the last request that may have changed anything; empty if none did.
         now: The time of the running request, ms since 1970.
         policy: The entity's retry policy, as the running request says; None without one.
+        postpones: Whether any message was ever postponed.
         notify: Whether the last request made messages available.
         messages: The messages that were granted, seized, scheduled or filed, by offset.
         skipped: The records that no claim may grant; those before the cursor do not count.
@@ -230,6 +231,7 @@ class MemoryLedger:
     changed: str = ""
     now: int = 0
     policy: RetryDelays | None = None
+    postpones: bool = False
     notify: bool = False
     messages: dict[int, Message] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
@@ -256,9 +258,9 @@ class MemoryLedger:
         return sum(message.state is not MessageState.MOVED for message in self.messages.values())
 
     @property
-    def postponed(self) -> int:
-        """The number of messages that are postponed."""
-        return sum(message.wakes > 0 for message in self.messages.values())
+    def postponed(self) -> list[Message]:
+        """The messages that are postponed; there is no search as long as none ever was."""
+        return [message for message in self.messages.values() if message.wakes] if self.postpones else []
 
     @property
     def skipped_ahead(self) -> list[int]:
@@ -280,7 +282,7 @@ class MemoryLedger:
         if self.skipped_ahead:
             fields["skipped"] = 1
         if postponed := self.postponed:
-            fields["postponed"] = postponed
+            fields["postponed"] = len(postponed)
         if "schedules" in self.marks:
             fields["scheduled"] = len(self.messages_in(MessageState.SCHEDULED))
         return {name: str(value) for name, value in fields.items()} | dict.fromkeys(self.marks, "1")

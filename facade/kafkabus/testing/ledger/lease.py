@@ -40,7 +40,7 @@ def put_back(ledger: MemoryLedger, message: Message, count: int, delay: int | No
         return
     is_filed = held is not None and count < held.max_deliveries
     if delay > 0 and (is_filed or held is None):
-        message.wakes = ledger.now + delay
+        message.wakes, ledger.postpones = ledger.now + delay, True
     if held is not None and is_filed:
         go_home(ledger, held.name, message)
     elif message.wakes and not ledger.sessions.enabled:
@@ -51,7 +51,7 @@ def put_back(ledger: MemoryLedger, message: Message, count: int, delay: int | No
 
 def wake_postponed(ledger: MemoryLedger) -> None:
     """Make the postponed messages available whose time has come."""
-    due = [message for message in ledger.messages.values() if message.wakes and message.wakes <= ledger.now]
+    due = [message for message in ledger.postponed if message.wakes <= ledger.now]
     for message in sorted(due, key=lambda message: message.wakes):
         message.wakes = 0
         ledger.notify = True

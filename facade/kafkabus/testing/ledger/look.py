@@ -11,6 +11,6 @@ TIMED = (MessageState.SCHEDULED, MessageState.MOVING, MessageState.PREPARED, Mes
 def find_due(ledger: MemoryLedger) -> int | None:
     """Return when upkeep has to look at the earliest, ms since 1970; None if nothing is due at a time."""
     times = [message.due for _, message in ledger.messages_in(*TIMED)]
-    times += [message.wakes for message in ledger.messages.values() if message.wakes]
+    times += [message.wakes for message in ledger.postponed]
     times += [message.expiry for _, message in ledger.messages_in(MessageState.LEASED)]
     return min([*times, *(held.expiry for held in ledger.sessions.holders.values())], default=None)
