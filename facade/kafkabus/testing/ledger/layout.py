@@ -191,6 +191,19 @@ class RetryDelays:
 
 
 @dataclass(slots=True)
+class Postponing:
+    """The parts of a ledger that postpone messages.
+
+    Attributes:
+        policy: The entity's retry policy, as the running request says; None without one.
+        was_used: Whether any message was ever postponed.
+    """
+
+    policy: RetryDelays | None = None
+    was_used: bool = False
+
+
+@dataclass(slots=True)
 class MemoryLedger:
     """A ledger in memory.
 
@@ -207,8 +220,7 @@ class MemoryLedger:
         closed: Whether no transaction prepares anything any more.
         changed: The name of the last request that may have changed anything; empty if none did.
         now: The time of the running request, ms since 1970.
-        policy: The entity's retry policy, as the running request says; None without one.
-        postpones: Whether any message was ever postponed.
+        postponing: The retry policy, and whether any message was ever postponed.
         notify: Whether the last request made messages available.
         messages: The messages that were granted, seized, scheduled or filed, by offset.
         skipped: The records that no claim may grant; those before the cursor do not count.
@@ -230,8 +242,7 @@ class MemoryLedger:
     closed: bool = False
     changed: str = ""
     now: int = 0
-    policy: RetryDelays | None = None
-    postpones: bool = False
+    postponing: Postponing = field(default_factory=Postponing)
     notify: bool = False
     messages: dict[int, Message] = field(default_factory=dict)
     skipped: set[int] = field(default_factory=set)
@@ -260,7 +271,7 @@ class MemoryLedger:
     @property
     def postponed(self) -> list[Message]:
         """The messages that are postponed; there is no search as long as none ever was."""
-        return [message for message in self.messages.values() if message.wakes] if self.postpones else []
+        return [message for message in self.messages.values() if message.wakes] if self.postponing.was_used else []
 
     @property
     def skipped_ahead(self) -> list[int]:

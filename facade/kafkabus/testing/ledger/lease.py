@@ -31,7 +31,11 @@ def put_back(ledger: MemoryLedger, message: Message, count: int, delay: int | No
     messages are postponed by the delay, ms; by default by that of the retry policy, if this delivery is counted.
     """
     if delay is None:
-        delay = ledger.policy.find_delay(count) if ledger.policy is not None and count > message.count else 0
+        delay = (
+            ledger.postponing.policy.find_delay(count)
+            if ledger.postponing.policy is not None and count > message.count
+            else 0
+        )
     ledger.returned += count - message.count
     message.count = count
     held = holder(ledger, message.lease)
@@ -40,7 +44,7 @@ def put_back(ledger: MemoryLedger, message: Message, count: int, delay: int | No
         return
     is_filed = held is not None and count < held.max_deliveries
     if delay > 0 and (is_filed or held is None):
-        message.wakes, ledger.postpones = ledger.now + delay, True
+        message.wakes, ledger.postponing.was_used = ledger.now + delay, True
     if held is not None and is_filed:
         go_home(ledger, held.name, message)
     elif message.wakes and not ledger.sessions.enabled:

@@ -112,7 +112,7 @@ def run_request(
         return reply
     if number < last:
         return json.dumps({"status": "stale"})
-    ledger.now, ledger.policy, ledger.duplicates.log_truncated = now, policy, False
+    ledger.now, ledger.postponing.policy, ledger.duplicates.log_truncated = now, policy, False
     before = outline(ledger)
     replies = [OPERATIONS[op["op"]](ledger, op) for op in operations]
     ledger.version += 1

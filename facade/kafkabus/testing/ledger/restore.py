@@ -44,7 +44,7 @@ def restore_messages(ledger: MemoryLedger, state: dict[str, Any]) -> None:
     for offset, count, wakes in state.get("postponed", ()):
         # In a ledger with sessions, it is among those that wait.
         message = ledger.messages.setdefault(int(offset), Message(MessageState.POSTPONED, int(count)))
-        message.wakes, ledger.postpones = int(wakes), True
+        message.wakes, ledger.postponing.was_used = int(wakes), True
         if int(offset) >= ledger.cursor:
             ledger.skipped.add(int(offset))
     for offset, when in state["scheduled"]:
