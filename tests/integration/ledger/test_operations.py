@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import uuid
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 import redis
 
-from kafkabus._ledger.operations import Claim, Seen, Settlement, Tail
+from kafkabus._ledger.operations import Claim, Seen, Seize, Settlement, Tail
 from kafkabus.exceptions import LedgerError
+from kafkabus.testing.store import MemoryRedis, Store
 from tests.integration.ledger import bench as ledger_bench
 from tests.integration.ledger.bench import DEFERRED_LIMIT, LOCK_MS, ORPHAN_MS, Bench, Full
 
@@ -630,3 +633,21 @@ def test_upkeep_is_told_when_locks_expired(bench: Bench, upkeep: Upkeep) -> None
     upkeep.told()
     bench.expire()
     assert upkeep.told() == [0]
+
+
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_a_seizure_that_no_caller_has_seen_leaves_its_session_alone(store: redis.Redis, in_memory: bool) -> None:
+    """It is undone by its own messages: the session's lease holds those that its receiver has."""
+    side = cast("redis.Redis", MemoryRedis(Store(lambda: 1_000_000))) if in_memory else store
+    bench = Bench(side, uuid.uuid4().hex, sessions=True)
+    bench.file({"a": [0, 1, 2]}, upto=3)
+    lease = bench.accept("a").lease
+    assert bench.next(lease, 1).again == [(0, 0, 0)]
+    seize = Seize(bench.ledger, lease, [(2, 2)], LOCK_MS, session=lease)
+    bench.ledger_client.execute(seize)
+    assert seize.again == [(2, 2, 0, False)]
+    bench.ledger_client.execute(seize.undo())
+    complete = Settlement(bench.ledger, "complete", lease, [(0, 0)])
+    bench.ledger_client.execute(complete)
+    assert complete.lost == []
+    assert bench.next(lease, 9).again == [(1, 2, 0)]

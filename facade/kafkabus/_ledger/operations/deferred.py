@@ -142,7 +142,8 @@ class Seize(Operation):
 
     @override
     def undo(self) -> Operation:
-        return Settlement(self.ledger, "release", self.lease, None)
+        # Its lease may be that of a session, which holds others as well.
+        return Settlement(self.ledger, "release", self.lease, [(first, last) for first, last, _, _ in self.again])
 
     @override
     def arguments(self) -> dict[str, Any]:
