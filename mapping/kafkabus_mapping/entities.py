@@ -6,7 +6,7 @@ topic of descriptions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Annotated, Any, Literal
@@ -95,7 +95,7 @@ class RetryPolicy(BaseModel):
         Raises:
             ValueError: The delay is negative or over 7 days.
         """
-        return cls._made("fixed", [delay])
+        return cls.read({"kind": "fixed", "delays": [delay]})
 
     @classmethod
     def exponential(cls, first: timedelta | float, longest: timedelta | float) -> Self:
@@ -108,7 +108,7 @@ class RetryPolicy(BaseModel):
         Raises:
             ValueError: A delay is negative or over 7 days, or the first one is 0 or longer than the longest one.
         """
-        return cls._made("exponential", [first, longest])
+        return cls.read({"kind": "exponential", "delays": [first, longest]})
 
     @classmethod
     def by_delivery_count(cls, delays: Iterable[timedelta | float]) -> Self:
@@ -117,12 +117,17 @@ class RetryPolicy(BaseModel):
         Raises:
             ValueError: A delay is negative or over 7 days, or there is none.
         """
-        return cls._made("list", list(delays))
+        return cls.read({"kind": "list", "delays": list(delays)})
 
     @classmethod
-    def _made(cls, kind: str, delays: Sequence[timedelta | float]) -> Self:
+    def read(cls, given: Mapping[str, object]) -> Self:
+        """Return the policy of a mapping with its ``kind`` and ``delays``.
+
+        Raises:
+            ValueError: It breaks a rule of policies.
+        """
         try:
-            return cls.model_validate({"kind": kind, "delays": delays})
+            return cls.model_validate(given)
         except ValidationError as error:
             raise ValueError("; ".join(map(policy_fault, error.errors(include_url=False)))) from None
 

@@ -16,23 +16,22 @@ DEFERRED_LIMIT = 100_000
 """How many messages of one partition may be deferred at a time."""
 
 
-def delay_of(delay: timedelta | float, name: str = "delay") -> int:
+def delay_of(delay: timedelta | float) -> int:
     """Return for how long a message is postponed, in ms.
 
     Args:
         delay: A timedelta, or seconds.
-        name: The argument's name, for errors.
 
     Raises:
         TypeError: It is neither.
         ValueError: It is negative or longer than seven days.
     """
     if isinstance(delay, bool) or not isinstance(delay, (timedelta, int, float)):
-        raise TypeError(f"{name} is {type(delay).__name__}: give a timedelta or a number of seconds")
+        raise TypeError(f"delay is {type(delay).__name__}: give a timedelta or a number of seconds")
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if not 0 <= seconds <= LONGEST_DELAY.total_seconds():
         raise ValueError(
-            f"{name} is {delay!r}: a message is postponed by 0 seconds to 7 days (604,800 seconds); to receive it later than "
+            f"delay is {delay!r}: a message is postponed by 0 seconds to 7 days (604,800 seconds); to receive it later than "
             "that, send it as a scheduled message"
         )
     return round(seconds * 1000)

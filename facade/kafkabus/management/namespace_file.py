@@ -45,7 +45,7 @@ from kafkabus._core.rule_properties import (
 )
 from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunicationError, ServiceBusError
-from kafkabus_mapping.entities import RetryPolicy, policy_fault
+from kafkabus_mapping.entities import RetryPolicy
 from kafkabus_mapping.error_text import ErrorText, text_of_error
 from kafkabus_mapping.names import SUBSCRIPTIONS
 
@@ -80,10 +80,9 @@ def _policy(written: str, value: JsonValue) -> dict[str, JsonValue]:
         for name, item in value.items()
     }
     try:
-        RetryPolicy.model_validate(policy)
-    except ValidationError as error:
-        faults = "; ".join(map(policy_fault, error.errors(include_url=False)))
-        raise ValueError(f"{written}: {faults}") from error
+        RetryPolicy.read(policy)
+    except ValueError as error:
+        raise ValueError(f"{written}: {error}") from error
     return policy
 
 

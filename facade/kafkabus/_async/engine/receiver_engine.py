@@ -6,7 +6,7 @@ Each part owns one kind of state, and changes no other's:
   handed out or given back, so that it is given back once;
 - ``ReceiverScope`` knows whether the receiver was closed; the engine alone closes it;
 - ``HeldSession`` owns the lock of the session;
-- ``MessageClaimer``, ``DeferredClaimer`` and ``NumberClaimer`` own granted messages until they return them; if they are
+- ``MessageClaimer``, ``DeferredClaimer`` and ``WaitingClaimer`` own granted messages until they return them; if they are
   interrupted, they give these back to the ledger;
 - ``MessageSettler`` owns nothing: the ledger decides, and receipts note how far each message is settled.
 
@@ -24,12 +24,13 @@ from typing import Protocol
 
 from kafkabus._async.compat import on_left
 from kafkabus._async.context import ClientContext
-from kafkabus._async.engine.deferred_claimer import DeferredClaimer, not_deferred_error
+from kafkabus._async.engine.deferred_claimer import DeferredClaimer
 from kafkabus._async.engine.held_session import HeldSession
 from kafkabus._async.engine.message_claimer import MessageClaimer
 from kafkabus._async.engine.message_settler import MessageSettler
-from kafkabus._async.engine.number_claimer import NumberClaimer, not_waiting_error
+from kafkabus._async.engine.numbered_claimer import NumberedClaimer
 from kafkabus._async.engine.receiver_scope import ReceiverScope
+from kafkabus._async.engine.waiting_claimer import WaitingClaimer
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime import forks
@@ -68,7 +69,7 @@ class ReceiverEngine:
         self.settler = MessageSettler(self.scope)
         self._claimer = MessageClaimer(self.scope)
         self._deferred = DeferredClaimer(self.scope, self._claimer)
-        self._numbered = NumberClaimer(self.scope, self._claimer)
+        self._waiting = WaitingClaimer(self.scope, self._claimer)
         self._prefetch = 0 if takes else prefetch_count
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         context.receiving.readers.on_open(path)
@@ -177,15 +178,7 @@ class ReceiverEngine:
         Raises:
             MessageNotFoundError: A number names no deferred message, or one that is locked; none was received.
         """
-        entity = await self.scope.entity()
-        messages = await self._deferred.claim(entity, numbers)
-        received = {message.sequence_number: message for message in messages}
-        missing = [number for number in numbers if number not in received]
-        if missing:
-            await self.release(messages)
-            raise not_deferred_error(entity, missing)
-        self.scope.report_received(messages)
-        return [received[number] for number in dict.fromkeys(numbers)]
+        return await self._receive_named(self._deferred, numbers)
 
     async def receive_by_number(self, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         """Return the waiting messages of some sequence numbers, in their order, all of them or none.
@@ -193,13 +186,16 @@ class ReceiverEngine:
         Raises:
             MessageNotFoundError: A number names no message that waits; none was received.
         """
+        return await self._receive_named(self._waiting, numbers)
+
+    async def _receive_named(self, claimer: NumberedClaimer, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         entity = await self.scope.entity()
-        messages = await self._numbered.claim(entity, numbers)
+        messages = await claimer.claim(entity, numbers)
         received = {message.sequence_number: message for message in messages}
         missing = [number for number in numbers if number not in received]
         if missing:
             await self.release(messages)
-            raise not_waiting_error(entity, missing)
+            raise claimer.missing_error(entity, missing)
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 

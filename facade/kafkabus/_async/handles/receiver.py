@@ -13,9 +13,9 @@ from typing_extensions import Self
 from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.engine.held_session import held_session_of
-from kafkabus._async.engine.number_claimer import MOST_NUMBERS
 from kafkabus._async.engine.purge import purge
 from kafkabus._async.engine.receiver_engine import ReceiverEngine
+from kafkabus._async.engine.waiting_claimer import MOST_NUMBERS
 from kafkabus._async.handles.lock_renewer import AutoLockRenewer
 from kafkabus._async.handles.session import ServiceBusSession
 from kafkabus._async.handles.transaction import ServiceBusTransaction

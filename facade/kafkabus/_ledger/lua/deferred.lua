@@ -103,10 +103,12 @@ operations.seize = function(op)
   for _, range in ipairs(op.ranges) do
     for offset = range[1], range[2] do
       local member, _, _, count = returned_at(offset)
+      if not member and not SESSIONS then
+        count = postponed_at(offset)
+        member = count and 'postponed'
+      end
       if member then
         add(offset, count, 'n', member)
-      elseif not SESSIONS and postponed_at(offset) then
-        add(offset, (postponed_at(offset)), 'n', 'postponed')
       elseif offset >= ledger.cursor then
         if not (outdated or not_deduplicated(offset + 1) or redis.call('ZSCORE', SKIPPED, num(offset))) then
           add(offset, 0, 'n', 'log')

@@ -118,10 +118,8 @@ end
 
 -- When the first message that waits in a session is due, if it is postponed.
 local function due_of(session)
-  if starts_postponed(session) then
-    local first = string.match(redis.call('HGET', SESSIONS, chunk_field(session, session.low)), '^%d+')
-    return num(redis.call('ZSCORE', WAKES, padded(tonumber(first))) or now)
-  end
+  local first = starts_postponed(session)
+  return first and num(redis.call('ZSCORE', WAKES, padded(first)) or now)
 end
 
 operations.grant_next = function(op)

@@ -115,14 +115,12 @@ local function next_turn()
   return num(ledger.version * 4096 + math.min(turns, 4095))
 end
 
--- Whether the first message that waits in a session is postponed, and not among those that are woken (a set).
+-- The offset of the first message that waits in a session, if it is postponed, and not among those that are woken (a
+-- set); else nothing.
 local function starts_postponed(session, woken)
-  if not has_postponed() then
-    return false
-  end
-  local text = redis.call('HGET', SESSIONS, chunk_field(session, session.low))
-  local first = tonumber(string.match(text or '', '^%d+'))
-  return first and not (woken and woken[first]) and first_postponed(first, first) and true
+  local text = has_postponed() and redis.call('HGET', SESSIONS, chunk_field(session, session.low)) or ''
+  local first = tonumber(string.match(text, '^%d+'))
+  return first and not (woken and woken[first]) and first_postponed(first, first) and first or nil
 end
 
 -- Frees a session: it waits for its turn, or for the time of its first message, or is forgotten if no message waits in

@@ -7,7 +7,7 @@ Each part owns one kind of state, and changes no other's:
   handed out or given back, so that it is given back once;
 - ``ReceiverScope`` knows whether the receiver was closed; the engine alone closes it;
 - ``HeldSession`` owns the lock of the session;
-- ``MessageClaimer``, ``DeferredClaimer`` and ``NumberClaimer`` own granted messages until they return them; if they are
+- ``MessageClaimer``, ``DeferredClaimer`` and ``WaitingClaimer`` own granted messages until they return them; if they are
   interrupted, they give these back to the ledger;
 - ``MessageSettler`` owns nothing: the ledger decides, and receipts note how far each message is settled.
 
@@ -28,12 +28,13 @@ from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import on_left
 from kafkabus._sync.context import ClientContext
-from kafkabus._sync.engine.deferred_claimer import DeferredClaimer, not_deferred_error
+from kafkabus._sync.engine.deferred_claimer import DeferredClaimer
 from kafkabus._sync.engine.held_session import HeldSession
 from kafkabus._sync.engine.message_claimer import MessageClaimer
 from kafkabus._sync.engine.message_settler import MessageSettler
-from kafkabus._sync.engine.number_claimer import NumberClaimer, not_waiting_error
+from kafkabus._sync.engine.numbered_claimer import NumberedClaimer
 from kafkabus._sync.engine.receiver_scope import ReceiverScope
+from kafkabus._sync.engine.waiting_claimer import WaitingClaimer
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.numbers import split_sequence_number
 
@@ -69,7 +70,7 @@ class ReceiverEngine:
         self.settler = MessageSettler(self.scope)
         self._claimer = MessageClaimer(self.scope)
         self._deferred = DeferredClaimer(self.scope, self._claimer)
-        self._numbered = NumberClaimer(self.scope, self._claimer)
+        self._waiting = WaitingClaimer(self.scope, self._claimer)
         self._prefetch = 0 if takes else prefetch_count
         self._stock: deque[ServiceBusReceivedMessage] = deque()
         context.receiving.readers.on_open(path)
@@ -176,15 +177,7 @@ class ReceiverEngine:
         Raises:
             MessageNotFoundError: A number names no deferred message, or one that is locked; none was received.
         """
-        entity = self.scope.entity()
-        messages = self._deferred.claim(entity, numbers)
-        received = {message.sequence_number: message for message in messages}
-        missing = [number for number in numbers if number not in received]
-        if missing:
-            self.release(messages)
-            raise not_deferred_error(entity, missing)
-        self.scope.report_received(messages)
-        return [received[number] for number in dict.fromkeys(numbers)]
+        return self._receive_named(self._deferred, numbers)
 
     def receive_by_number(self, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         """Return the waiting messages of some sequence numbers, in their order, all of them or none.
@@ -192,13 +185,16 @@ class ReceiverEngine:
         Raises:
             MessageNotFoundError: A number names no message that waits; none was received.
         """
+        return self._receive_named(self._waiting, numbers)
+
+    def _receive_named(self, claimer: NumberedClaimer, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
         entity = self.scope.entity()
-        messages = self._numbered.claim(entity, numbers)
+        messages = claimer.claim(entity, numbers)
         received = {message.sequence_number: message for message in messages}
         missing = [number for number in numbers if number not in received]
         if missing:
             self.release(messages)
-            raise not_waiting_error(entity, missing)
+            raise claimer.missing_error(entity, missing)
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 

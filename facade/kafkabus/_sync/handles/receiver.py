@@ -19,9 +19,9 @@ from kafkabus._core.settlement import SettlementBatch, raise_lost
 from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
 from kafkabus._sync.engine.held_session import held_session_of
-from kafkabus._sync.engine.number_claimer import MOST_NUMBERS
 from kafkabus._sync.engine.purge import purge
 from kafkabus._sync.engine.receiver_engine import ReceiverEngine
+from kafkabus._sync.engine.waiting_claimer import MOST_NUMBERS
 from kafkabus._sync.handles.lock_renewer import AutoLockRenewer
 from kafkabus._sync.handles.session import ServiceBusSession
 from kafkabus._sync.handles.transaction import ServiceBusTransaction

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import partial
 
-from kafkabus._async.compat import on_left
-from kafkabus._async.engine.message_claimer import MessageClaimer, put_back
-from kafkabus._async.engine.receiver_scope import ReceiverScope
+from typing_extensions import override
+
+from kafkabus._async.engine.numbered_claimer import NumberedClaimer
 from kafkabus._async.receiving.session_reader import SessionLock
 from kafkabus._async.stores.changed_properties import as_changed
 from kafkabus._core.delivery import Grant
-from kafkabus._core.entity import Entity, LedgersReplacedError
+from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageNotFoundError, ServiceBusQuotaExceededError
 from kafkabus._core.fetch_plan import sweeps
 from kafkabus._core.message import ServiceBusReceivedMessage
 from kafkabus._core.record import Record, enqueue_time_of, session_of
-from kafkabus._ledger.operations import Seize, Settlement, new_lease
+from kafkabus._ledger.operations import Seize, new_lease
 from kafkabus._ledger.ranges import merge_offsets, offsets_of
 from kafkabus_mapping.numbers import sequence_number as number_of
-from kafkabus_mapping.numbers import split_sequence_number
 
 MOST_NUMBERS = 1_000
 """How many sequence numbers one call may name."""
@@ -32,23 +29,27 @@ AHEAD_LIMIT = 10_000
 """How many messages of a partition may be received by number that no receiver has come to yet; the ledger remembers each."""
 
 
-class NumberClaimer:
-    """Claims messages that wait, all that a call names or none; of other messages, no delivery is counted.
+class WaitingClaimer(NumberedClaimer):
+    """Claims messages that wait; of other messages, no delivery is counted.
 
     A message may lie beyond the cursor of its ledger, that is, never have been granted: its record is read first, to know that
-    it is a message of the entity, and claims leave it out from then on. A call that fails gives back what it was granted.
-
-    Args:
-        scope: The receiver's entity and session.
-        claimer: Prepares granted messages for the caller.
+    it is a message of the entity, and claims leave it out from then on.
     """
 
-    def __init__(self, scope: ReceiverScope, claimer: MessageClaimer) -> None:
-        self._scope = scope
-        self._claimer = claimer
+    @override
+    def missing_error(self, entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:
+        """Return the error that says that numbers name no messages that wait."""
+        return MessageNotFoundError(
+            f"{entity.path}: no messages with sequence numbers {list(numbers[:10])} wait: there are none, or they are settled, "
+            "locked by another receiver, deferred, scheduled, or of another session: look with peek_messages. Nothing was "
+            "received"
+        )
 
-    async def claim(self, entity: Entity, numbers: Sequence[int]) -> list[ServiceBusReceivedMessage]:
-        """Lock the waiting messages of some sequence numbers and read them; expired ones are left out.
+    @override
+    async def _claim_places(
+        self, entity: Entity, wanted: Mapping[int, list[int]], lock: SessionLock | None
+    ) -> list[ServiceBusReceivedMessage]:
+        """Lock waiting messages and return them.
 
         Raises:
             MessageNotFoundError: A number names no message that waits.
@@ -56,22 +57,7 @@ class NumberClaimer:
             ServiceBusQuotaExceededError: Too many messages of a partition were received out of their order.
             SessionLockLostError: The receiver's session lock has expired.
         """
-        wanted: dict[int, list[int]] = defaultdict(list)
-        for number in dict.fromkeys(numbers):
-            partition, offset = _place_of(number, entity)
-            wanted[partition].append(offset)
-        try:
-            return await self._seize(entity, wanted)
-        except LedgersReplacedError as error:
-            await self._scope.context.catalog.check_moved_on(entity, error)
-            return await self._seize(await self._scope.entity(), wanted)
-
-    async def _seize(self, entity: Entity, wanted: Mapping[int, list[int]]) -> list[ServiceBusReceivedMessage]:
-        scope, context = self._scope, self._scope.context
-        await scope.note_use(entity)
-        lock = await scope.lock_session(None)
-        if lock is not None and wanted.keys() - {lock.partition}:
-            raise not_waiting_error(entity, [number_of(where, offset) for where in wanted for offset in wanted[where]])
+        context = self._scope.context
         if entity.subscription_filter is not None:
             # By rules that were changed since, no message beyond the cursor could be chosen.
             entity = await context.catalog.entity_anew(entity)
@@ -85,19 +71,14 @@ class NumberClaimer:
             await sessions.file_upto(ends, FILED_WITHIN)
         seizes = [_seize_of(entity, partition, offsets, lock) for partition, offsets in wanted.items()]
         await context.ledger_client.execute(*seizes)
-        releases = [_release_of(seize) for seize in seizes if seize.again]
+        releases = [seize.undo() for seize in seizes if seize.again]
         grants: list[Grant] = []
         try:
             self._check_granted(entity, wanted, seizes)
             grants += [grant for seize in seizes for grant in await self._grants_of(entity, seize, records, lock)]
-            messages = await self._claimer.deliver(entity, grants)
-            on_left(partial(put_back, reader, messages))
-            return messages
+            return await self._deliver(entity, reader, grants)
         except BaseException:
-            for release in releases:
-                context.ledger_client.enqueue(release)
-            # Messages that are settled and were not handed out come with the next call that receives.
-            await reader.log.undelivered.put_back([grant for grant in grants if not grant.delivery.lease])
+            await self._give_back(reader, releases, grants)
             raise
 
     async def _read(
@@ -111,13 +92,13 @@ class NumberClaimer:
         found: dict[tuple[int, int], Record] = {}
         ends = await self._scope.context.topics.ends(entity.topic, list(wanted))
         for partition, offsets in wanted.items():
-            stored_ones = [offset for offset in offsets if offset < ends[partition]]
+            stored_ones = {offset for offset in offsets if offset < ends[partition]}
             for sweep in sweeps(merge_offsets(stored_ones), lambda run: run, at_once=READ_AT_ONCE):
                 stored = await self._scope.context.stores.archive.read_as_stored(
                     entity, partition, sweep[0][0], sweep[-1][1]
                 )
                 for record in entity.select_received(stored):
-                    is_wanted = record.offset() in offsets and enqueue_time_of(record) is None
+                    is_wanted = record.offset() in stored_ones and enqueue_time_of(record) is None
                     if is_wanted and (lock is None or session_of(record) == lock.session):
                         found[partition, record.offset() or 0] = record
         missing = [
@@ -127,7 +108,7 @@ class NumberClaimer:
             if (partition, offset) not in found
         ]
         if missing:
-            raise not_waiting_error(entity, missing)
+            raise self.missing_error(entity, missing)
         return found
 
     def _check_granted(self, entity: Entity, wanted: Mapping[int, list[int]], seizes: Sequence[Seize]) -> None:
@@ -152,7 +133,7 @@ class NumberClaimer:
             locked = set(offsets_of([(first, last) for first, last, _, deferred in seize.again if not deferred]))
             missing += [number_of(partition, offset) for offset in wanted[partition] if offset not in locked]
         if missing:
-            raise not_waiting_error(entity, missing)
+            raise self.missing_error(entity, missing)
 
     async def _grants_of(
         self, entity: Entity, seize: Seize, records: Mapping[tuple[int, int], Record], lock: SessionLock | None
@@ -182,27 +163,4 @@ def _seize_of(entity: Entity, partition: int, offsets: Sequence[int], lock: Sess
         rules=entity.rules_version,
         session=None if lock is None else lock.lease,
         ahead_limit=AHEAD_LIMIT,
-    )
-
-
-def _release_of(seize: Seize) -> Settlement:
-    return Settlement(seize.ledger, "release", seize.lease, [(first, last) for first, last, _, _ in seize.again])
-
-
-def _place_of(number: int, entity: Entity) -> tuple[int, int]:
-    """Return the partition and the offset of a sequence number."""
-    try:
-        partition, offset = split_sequence_number(number)
-    except ValueError as error:
-        raise MessageNotFoundError(str(error), error=error) from error
-    if partition >= entity.partitions:
-        raise not_waiting_error(entity, [number])
-    return partition, offset
-
-
-def not_waiting_error(entity: Entity, numbers: Sequence[int]) -> MessageNotFoundError:
-    """Return the error that says that numbers name no messages that wait."""
-    return MessageNotFoundError(
-        f"{entity.path}: no messages with sequence numbers {list(numbers[:10])} wait: there are none, or they are settled, "
-        "locked by another receiver, deferred, scheduled, or of another session: look with peek_messages. Nothing was received"
     )
