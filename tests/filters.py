@@ -10,13 +10,13 @@ from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 
 from kafkabus_mapping.codec import Envelope
-from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.evaluate import MessageSubject
 from kafkabus_mapping.filters.nodes import Value
 
 NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 UNKNOWN, ERROR = None, "error"
 
-SUBJECT = Subject(
+SUBJECT = MessageSubject(
     Envelope(
         message_id="m-1",
         session_id="s",

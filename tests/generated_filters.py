@@ -14,7 +14,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from kafkabus_mapping.codec import Envelope
-from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.evaluate import MessageSubject
 from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES
 
 _NAMES = ("i", "I", "f", "t", "b", "at", "for", "id", "raw", "d", "any", "Ü", "with space", "sys.Label")
@@ -77,7 +77,7 @@ PARAMETERS: dict[str, Any] = {
 
 
 @st.composite
-def subjects(draw: st.DrawFn) -> Subject:
+def subjects(draw: st.DrawFn) -> MessageSubject:
     """A message."""
     names = draw(st.lists(st.sampled_from(_NAMES), unique=True, max_size=9))
     properties: dict[Any, Any] = {name: draw(_KINDS.get(name.lower(), _VALUES)) for name in names}
@@ -93,7 +93,7 @@ def subjects(draw: st.DrawFn) -> Subject:
         enqueued_sequence_number=draw(st.none() | st.integers(1, 9)),
         application_properties=properties,
     )
-    return Subject(
+    return MessageSubject(
         envelope,
         sequence_number=draw(st.integers(1, 9)),
         enqueued_at=_NOON + timedelta(milliseconds=draw(st.integers(-1, 1))),

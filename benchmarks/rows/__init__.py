@@ -25,6 +25,7 @@ from benchmarks.rows.receive_and_delete import receive_and_delete
 from benchmarks.rows.receivers import first_message, receivers
 from benchmarks.rows.redis_memory import redis_memory
 from benchmarks.rows.redis_memory_each import redis_memory_each
+from benchmarks.rows.search import search
 from benchmarks.rows.send import send
 from benchmarks.rows.sessions import sessions
 from benchmarks.rows.soak import soak
@@ -49,6 +50,7 @@ WORKS: Mapping[str, Work] = {
     "sessions": sessions,
     "scheduled": enqueue_scheduled,
     "postponed": come_late,
+    "search": search,
     "forward": forward,
     "rebuild": rebuild,
     "transactions": transact,

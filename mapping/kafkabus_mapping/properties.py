@@ -219,13 +219,20 @@ def _decode_json(decode: Callable[[Any], T], text: str | bytes) -> T:
         ValueError: The text is not JSON, contains half of a surrogate pair, or the function does not accept its value.
     """
     try:
-        loaded = json.loads(text)
+        loaded = _load(text)
         if _SURROGATE in (text if isinstance(text, bytes) else text.encode()).lower():
             # Half of a surrogate pair cannot be encoded, so the message could not be sent on.
             json.dumps(loaded, ensure_ascii=False).encode()
         return decode(loaded)
     except (TypeError, AttributeError, OverflowError, RecursionError, InvalidOperation) as error:
         raise ValueError(f"not JSON as kafkabus writes it: {error}") from error
+
+
+def _load(text: str | bytes) -> Any:
+    """Return the value of a JSON text; one that certainly is UTF-8 is decoded without ``json``'s search for its encoding."""
+    if isinstance(text, bytes) and text.startswith(b'{"'):
+        text = text.decode("utf-8", "surrogatepass")
+    return json.loads(text)
 
 
 def _text_key(key: object) -> str:

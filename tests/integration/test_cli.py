@@ -280,6 +280,25 @@ def test_looking_takes_nothing(namespace: Namespace) -> None:
     assert namespace.run("receive", "peeked", "--wait", "1").stdout == "one\ntwo\nthree\n"
 
 
+def test_messages_are_found_by_filter_state_and_body(namespace: Namespace) -> None:
+    """A filter that cannot judge a message says so, and one that cannot be parsed is refused."""
+    namespace.run("queue", "create", "searched", "--plain")
+    for body, amount in (("one", "=5"), ("two", ":=5"), ("three", ":=7")):
+        namespace.run("send", "searched", body, "--property", f"amount{amount}")
+    found = namespace.run("peek", "searched", "--where", "amount > 4")
+    assert found.stdout == "two\nthree\n"
+    assert "left out, as the filter could not be evaluated: 1; the first: message 1: > does not" in found.stderr
+    assert namespace.run("peek", "searched", "--where", "amount > 4", "--body", "w").stdout == "two\n"
+    assert namespace.run("peek", "searched", "--state", "waiting", "--max", "1").stdout == "one\n"
+    assert "no such message" in namespace.run("peek", "searched", "--state", "locked", code=3).stderr
+    for arguments, said in (
+        (("--where", "amount >"), "filter: line 1, column"),
+        (("--state", "lost"), "state 'lost': choose from active, waiting, locked"),
+    ):
+        refused = namespace.run("peek", "searched", *arguments, code=2).stderr
+        assert said in " ".join(refused.replace("│", " ").split())
+
+
 def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:
     """They are listed with the reason. None is lost, and none is left."""
     namespace.run("queue", "create", "resent", "--max-delivery-count", "1")

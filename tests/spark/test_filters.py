@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from kafkabus_mapping.codec import Envelope, decode_headers, encode_headers
-from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
+from kafkabus_mapping.filters.evaluate import FilterEvaluationError, MessageSubject, compile_condition
 from kafkabus_mapping.filters.nodes import SYSTEM_PROPERTIES, Value
 from kafkabus_mapping.filters.parse import DEEPEST, LONGEST_TEXT, LOOKUP_DEPTH, parse_filter
 from kafkabus_spark.columns import filterable, prepare_records
@@ -33,7 +33,7 @@ LONG = b"\xff" * 60
 """Bytes whose base64 Spark 4.0 breaks into two lines."""
 
 
-def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: timedelta | None) -> DataFrame:
+def frame_of(spark: SparkSession, subjects: Sequence[MessageSubject], time_to_live: timedelta | None) -> DataFrame:
     """Return a frame of messages as filters see them; their topics are their numbers."""
     rows = [
         (
@@ -52,7 +52,7 @@ def frame_of(spark: SparkSession, subjects: Sequence[Subject], time_to_live: tim
     return filterable(steps, sorted(set(SYSTEM_PROPERTIES.values())), time_to_live)
 
 
-def headers_of(subject: Subject) -> list[tuple[str, bytes | None]]:
+def headers_of(subject: MessageSubject) -> list[tuple[str, bytes | None]]:
     """Return a message's headers as Kafka holds them, and some of another system, which are properties too."""
     foreign = [("Foreign", b"\xff"), ("foreign", None), ("t", b"hidden"), ("Long", LONG), ("ce_type", b"aA%")]
     own = encode_headers(subject.envelope)
@@ -66,10 +66,10 @@ def said_by_spark(frame: DataFrame, texts: Sequence[str], parameters: dict[str, 
     return [list(row["codes"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
 
-def said_by_a_receiver(subject: Subject, text: str) -> int:
+def said_by_a_receiver(subject: MessageSubject, text: str) -> int:
     """Return the result of a filter for a message that was read from Kafka."""
     envelope = decode_headers(headers_of(subject), key=None, place="")
-    read = Subject(envelope, subject.sequence_number, subject.enqueued_at, subject.size, subject.time_to_live)
+    read = MessageSubject(envelope, subject.sequence_number, subject.enqueued_at, subject.size, subject.time_to_live)
     try:
         return CODES[compile_condition(parse_filter(text), generated.PARAMETERS)(read)]
     except FilterEvaluationError:
@@ -105,7 +105,7 @@ def compare(spark: SparkSession, number: int, examples: int) -> int:
         st.lists(generated.filters(), min_size=FILTERS, max_size=FILTERS),
         st.none() | st.just(timedelta(minutes=1)),
     )
-    def agree(subjects: list[Subject], texts: list[str], time_to_live: timedelta | None) -> None:
+    def agree(subjects: list[MessageSubject], texts: list[str], time_to_live: timedelta | None) -> None:
         nonlocal pairs
         for subject in subjects:
             subject.time_to_live = time_to_live
@@ -127,7 +127,7 @@ def test_both_evaluators_agree(spark: SparkSession) -> None:
 
 def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
     """The test compares a text that is put together."""
-    subject = Subject(Envelope(application_properties={"half": "x" * (LONGEST_TEXT // 2)}))
+    subject = MessageSubject(Envelope(application_properties={"half": "x" * (LONGEST_TEXT // 2)}))
     texts = ["half + half = ''", "half + half + 'x' = ''"]
     assert [said_by_a_receiver(subject, text) for text in texts] == [FALSE, ERROR]
     assert said_by_spark(frame_of(spark, [subject], None), texts, {}) == [[FALSE, ERROR]]
@@ -135,7 +135,7 @@ def test_a_text_may_be_as_long_in_spark(spark: SparkSession) -> None:
 
 def test_long_bytes_are_equal_in_spark(spark: SparkSession) -> None:
     """A correlation filter compares bytes: those of an application property, and those of another system's header."""
-    frame = frame_of(spark, [Subject(Envelope(application_properties={"own": LONG}))], None)
+    frame = frame_of(spark, [MessageSubject(Envelope(application_properties={"own": LONG}))], None)
     (said,) = frame.select(
         *(F.expr(equals(application_property(name), LONG)) for name in ("'own'", "'long'"))
     ).collect()

@@ -145,7 +145,7 @@ def test_a_read_without_the_turn_changes_no_plan(client: ServiceBusClient, monke
     log.read_on(8, PATIENCE)
     before = view.buffer_length
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise LogTruncatedError("the log ends before")
 
     with monkeypatch.context() as patch:

@@ -10,7 +10,7 @@ import pytest
 
 from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.entities import RuleSet, SubscriptionDescription, read_description
-from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.evaluate import MessageSubject
 from kafkabus_mapping.filters.parse import FilterSyntaxError
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,
@@ -34,7 +34,7 @@ VALUES: dict[Any, Any] = {
     "id": uuid.UUID(int=1),
     "raw": b"\x00",
 }
-SUBJECT = Subject(
+SUBJECT = MessageSubject(
     Envelope(
         message_id="m",
         correlation_id="high",

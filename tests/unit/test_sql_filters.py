@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from kafkabus_mapping.codec import Envelope
 from kafkabus_mapping.filters import segments
 from kafkabus_mapping.filters.actions import compile_action
-from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_condition
+from kafkabus_mapping.filters.evaluate import FilterEvaluationError, MessageSubject, compile_condition
 from kafkabus_mapping.filters.nodes import Constant, Property, Remove, Set, Value
 from kafkabus_mapping.filters.parse import (
     DEEPEST,
@@ -126,7 +126,7 @@ def test_long_and_deep_filters_are_refused() -> None:
 
 def test_a_pattern_of_many_wildcards_is_not_tried_over_and_over() -> None:
     """A regular expression would take polynomial time for it."""
-    subject = Subject(Envelope(application_properties={"text": "a" * 5_000}))
+    subject = MessageSubject(Envelope(application_properties={"text": "a" * 5_000}))
     assert compile_condition(parse_filter(f"text LIKE '{'%a' * 400}%b'"))(subject) is False
 
 
@@ -144,7 +144,7 @@ def test_a_text_is_not_compared_with_a_pattern_at_each_place(pattern: str, monke
         return lambda _, __: -1
 
     monkeypatch.setattr(segments, "_try_each_place", not_found)
-    subject = Subject(Envelope(application_properties={"text": "a" * 10_000}))
+    subject = MessageSubject(Envelope(application_properties={"text": "a" * 10_000}))
     assert compile_condition(parse_filter(f"text LIKE '{pattern}'"))(subject) is False
     assert not [length for length in tried if length > 128]
 
@@ -186,7 +186,7 @@ def test_like_agrees_with_trying_in_every_way(data: st.DataObject, segments: lis
     text = data.draw(st.sampled_from([made, made[:cut] + made[cut + 1 :], made[:cut] + "b" + made[cut:], made[:cut]]))
     text = data.draw(st.just(text) | st.text(LETTERS, max_size=20))
     suffix = f" ESCAPE '{escape}'" if escape else ""
-    subject = Subject(Envelope(application_properties={"text": text, "pattern": pattern}))
+    subject = MessageSubject(Envelope(application_properties={"text": text, "pattern": pattern}))
     holds = compile_condition(parse_filter(f"text LIKE pattern{suffix}"))
     try:
         expected = is_like(text, pattern, escape)
@@ -205,7 +205,7 @@ def test_a_text_that_is_doubled_again_and_again_is_not_made() -> None:
         action=SqlActionDescription(expression="; ".join(["SET text = text + text"] * 40)),
         created_at=NOON,
     )
-    subject = Subject(Envelope(application_properties={"text": "a" * 1000}))
+    subject = MessageSubject(Envelope(application_properties={"text": "a" * 1000}))
     selected = compile_rules([rule])(subject)
     assert not selected
     assert f"{LONGEST_TEXT} are allowed" in selected.errors["doubling"]
@@ -270,7 +270,7 @@ def test_an_action_is_its_statements(text: str) -> None:
 )
 def test_an_action_changes_a_copy(text: str, properties: dict[str, Value]) -> None:
     """Names keep their case. Missing properties are added, or left alone."""
-    subject = Subject(Envelope(subject="l", application_properties={"Color": "red", "Weight": 1.5}))
+    subject = MessageSubject(Envelope(subject="l", application_properties={"Color": "red", "Weight": 1.5}))
     changed = compile_action(parse_action(text), {"@p": 9})(subject)
     assert changed.application_properties == properties
     assert type((changed.application_properties or {}).get("Weight")) is type(properties.get("Weight"))
@@ -279,7 +279,7 @@ def test_an_action_changes_a_copy(text: str, properties: dict[str, Value]) -> No
 
 def test_an_action_changes_system_properties() -> None:
     """Properties that may be changed are set to a text, or to nothing."""
-    subject = Subject(Envelope(subject="l", to="t", application_properties={"n": 1}))
+    subject = MessageSubject(Envelope(subject="l", to="t", application_properties={"n": 1}))
     changed = compile_action(parse_action("SET sys.Label = 'new'; SET sys.ReplyTo = sys.To; REMOVE sys.To"))(subject)
     assert changed == Envelope(subject="new", reply_to="t", application_properties={"n": 1})
     assert compile_action(parse_action("SET sys.Subject = missing"))(subject).subject is None

@@ -25,6 +25,8 @@ class Delivery:
         scheduled: Whether the messages wait for their time.
         postponed_until: The time before which the messages are not received again, ms since 1970; None if they are not
             postponed.
+        locked_until: The time until which a receiver has a message locked that was only looked at, ms since 1970; None if
+            none has.
     """
 
     entity: str
@@ -37,6 +39,7 @@ class Delivery:
     session: bool = False
     scheduled: bool = False
     postponed_until: int | None = None
+    locked_until: int | None = None
 
 
 @dataclass(slots=True)

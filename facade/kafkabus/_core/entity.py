@@ -148,11 +148,22 @@ class Entity:
         session: bool = False,
         scheduled: bool = False,
         postponed_until: int | None = None,
+        locked_until: int | None = None,
     ) -> Delivery:
         """Return a delivery of its messages; see ``Delivery``."""
         lives = self.description.default_message_time_to_live
         return Delivery(
-            self.path.key, partition, lease, expiry, count, lives, deferred, session, scheduled, postponed_until
+            self.path.key,
+            partition,
+            lease,
+            expiry,
+            count,
+            lives,
+            deferred,
+            session,
+            scheduled,
+            postponed_until,
+            locked_until,
         )
 
     @property
@@ -284,10 +295,15 @@ class Entity:
         return not self.path.is_dead_letter and not self.is_topic
 
     @property
+    def life(self) -> timedelta | None:
+        """How long a message without an individual time to live may be received; None: for ever."""
+        lives = self.description.default_message_time_to_live
+        return None if lives >= FOREVER else lives
+
+    @property
     def life_ms(self) -> int | None:
         """How long a message without an individual time to live may be received, in milliseconds; None: for ever."""
-        lives = self.description.default_message_time_to_live
-        return None if lives >= FOREVER else lives // timedelta(milliseconds=1)
+        return None if self.life is None else self.life // timedelta(milliseconds=1)
 
     @property
     def keeps_expired(self) -> bool:

@@ -19,7 +19,15 @@ from kafkabus._core.amqp_message import AmqpAnnotatedMessage, AmqpMessageBodyTyp
 from kafkabus._core.compatibility import warn_unsupported
 from kafkabus._core.delivery import Delivery
 from kafkabus._core.exceptions import MessageSizeExceededError, NamespaceFormatError
-from kafkabus._core.raw_message import OF_THE_BROKER, POSTPONED_UNTIL, Identifier, RawMessage, identifier_in, text_of
+from kafkabus._core.raw_message import (
+    OF_THE_BROKER,
+    PEEKED_LOCKED_UNTIL,
+    POSTPONED_UNTIL,
+    Identifier,
+    RawMessage,
+    identifier_in,
+    text_of,
+)
 from kafkabus._core.receipt import Receipt
 from kafkabus._core.record import Record, StoredRecord, as_bytes, place_of
 from kafkabus_mapping.amqp.sections import Sections, decode_sections, encode_sections
@@ -528,7 +536,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         *ServiceBusMessage._shown,
         *("auto_renew_error", "dead_letter_error_description", "dead_letter_reason", "dead_letter_source"),
         *("delivery_count", "enqueued_sequence_number", "enqueued_time_utc", "expires_at_utc", "sequence_number"),
-        *("lock_token", "locked_until_utc", "postponed_until_utc", "state"),
+        *("lock_token", "locked_until_utc", "peeked_locked_until_utc", "postponed_until_utc", "state"),
     )
 
     def __init__(self, record: Record, delivery: Delivery) -> None:
@@ -587,6 +595,7 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
             "x-opt-message-state": int(self.state),
             "x-opt-deadletter-source": self.dead_letter_source,
             POSTPONED_UNTIL: self._receipt.delivery.postponed_until,
+            PEEKED_LOCKED_UNTIL: self._receipt.delivery.locked_until,
         }
         return RawMessage(
             self,
@@ -668,6 +677,15 @@ class ServiceBusReceivedMessage(ServiceBusMessage):
         Its state is ``ACTIVE``, as the service has no such messages.
         """
         until = self._receipt.delivery.postponed_until
+        return None if until is None else from_milliseconds(until)
+
+    @property
+    def peeked_locked_until_utc(self) -> datetime | None:
+        """Until when a receiver has a peeked message locked, on the ledger's clock; None if none has.
+
+        Its ``locked_until_utc`` is None, as the lock is not the peeking receiver's.
+        """
+        until = self._receipt.delivery.locked_until
         return None if until is None else from_milliseconds(until)
 
     @property
@@ -970,6 +988,11 @@ class _DecodedMessage(ServiceBusReceivedMessage):
     def postponed_until_utc(self) -> datetime | None:
         """As its annotation says."""
         return self._moment(POSTPONED_UNTIL)
+
+    @property
+    def peeked_locked_until_utc(self) -> datetime | None:
+        """As its annotation says."""
+        return self._moment(PEEKED_LOCKED_UNTIL)
 
     @property
     def delivery_count(self) -> int:

@@ -20,10 +20,12 @@ PARTITION_KEY: Final = "x-opt-partition-key"
 SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 """Annotation that is the scheduled time: a datetime, or milliseconds since 1970."""
 POSTPONED_UNTIL: Final = "x-opt-kafkabus-postponed-until"
+PEEKED_LOCKED_UNTIL: Final = "x-opt-kafkabus-locked-until"
 """The annotation of a peeked message that is postponed: the time before which it is not received again."""
 OF_THE_BROKER: Final = frozenset(
     {
         POSTPONED_UNTIL,
+        PEEKED_LOCKED_UNTIL,
         *("x-opt-enqueued-time", "x-opt-sequence-number", "x-opt-enqueue-sequence-number", "x-opt-locked-until"),
         *("x-opt-message-state", "x-opt-partition-id", "x-opt-deadletter-source", "x-opt-lock-token"),
     }

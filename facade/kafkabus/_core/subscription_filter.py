@@ -11,7 +11,7 @@ from kafkabus._core.record import ChangedRecord, Record, as_bytes, enqueue_time_
 from kafkabus_mapping import headers as h
 from kafkabus_mapping.codec import Envelope, encode_headers, from_milliseconds, record_size
 from kafkabus_mapping.entities import RuleSet
-from kafkabus_mapping.filters.evaluate import Subject
+from kafkabus_mapping.filters.evaluate import MessageSubject
 from kafkabus_mapping.filters.rules import (
     CorrelationFilterDescription,
     FalseFilterDescription,
@@ -202,7 +202,7 @@ class SubscriptionFilter:
         envelope = envelope_of(record)
         number, enqueued_at = sequence_number(partition, offset), from_milliseconds(record.timestamp()[1])
         return rules.select(
-            Subject(envelope, number, enqueued_at, 0 if body is None else len(body), self._time_to_live)
+            MessageSubject(envelope, number, enqueued_at, 0 if body is None else len(body), self._time_to_live)
         )
 
 

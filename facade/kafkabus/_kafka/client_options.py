@@ -210,3 +210,18 @@ def offset_reader_options(settings: Settings) -> Options:
         "queued.max.messages.kbytes": 1_024,
         "fetch.message.max.bytes": 262_144,
     }
+
+
+def stream_options(settings: Settings) -> Options:
+    """Return options of a consumer that reads much of a log by offset, and so fetches ahead, by up to about 4 MB.
+
+    Args:
+        settings: Settings with Kafka's address.
+    """
+    return {
+        **_consumer_options(settings, "offset_reader"),
+        "fetch.wait.max.ms": 10,
+        "queued.min.messages": 4_000,
+        "queued.max.messages.kbytes": 4_096,
+        "fetch.message.max.bytes": 1_048_576,
+    }

@@ -40,6 +40,7 @@ def _fields(message: ServiceBusReceivedMessage) -> dict[str, object]:
         "delivery_count": message.delivery_count,
         "state": message.state.name.lower(),
         "postponed_until_utc": message.postponed_until_utc,
+        "peeked_locked_until_utc": message.peeked_locked_until_utc,
         "session_id": message.session_id,
         "partition_key": message.partition_key,
         "subject": message.subject,

@@ -7,10 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from kafkabus_mapping.codec import Envelope
-from kafkabus_mapping.filters.evaluate import FilterEvaluationError, Subject, compile_expression, kind_of, lower_name
+from kafkabus_mapping.filters.evaluate import (
+    FilterEvaluationError,
+    MessageSubject,
+    compile_expression,
+    kind_of,
+    lower_name,
+)
 from kafkabus_mapping.filters.nodes import TEXT_PROPERTIES, Property, Remove, Statement, Value
 
-Changed = Callable[[Subject], Envelope]
+Changed = Callable[[MessageSubject], Envelope]
 """A function that returns the properties of a message's copy."""
 
 
@@ -29,7 +35,7 @@ def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Val
         for statement in statements
     ]
 
-    def change(subject: Subject) -> Envelope:
+    def change(subject: MessageSubject) -> Envelope:
         for target, value in steps:
             envelope = _remove(subject.envelope, target) if value is None else _set(subject, target, value(subject))
             subject = replace(subject, envelope=envelope)
@@ -38,7 +44,7 @@ def compile_action(statements: Sequence[Statement], parameters: Mapping[str, Val
     return change
 
 
-def _set(subject: Subject, target: Property, value: Value) -> Envelope:
+def _set(subject: MessageSubject, target: Property, value: Value) -> Envelope:
     """Set a property; a missing value is set as NULL, and an integer becomes a float if the old value was a float."""
     if target.system:
         if value is not None and not isinstance(value, str):

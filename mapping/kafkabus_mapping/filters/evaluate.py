@@ -16,15 +16,15 @@ from __future__ import annotations
 import math
 import operator
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from functools import cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import Any, Protocol
 
-from kafkabus_mapping.codec import Envelope
+from kafkabus_mapping.codec import EPOCH, Envelope
 from kafkabus_mapping.filters.decimals import compute_decimals, to_decimal
 from kafkabus_mapping.filters.nodes import (
     SYSTEM_PROPERTIES,
@@ -56,9 +56,48 @@ class FilterEvaluationError(ValueError):
     """A filter or an action cannot be evaluated on a message; the error says why."""
 
 
-@dataclass
-class Subject:
-    """A message, as filters see it.
+class Subject(Protocol):
+    """A message, as filters see it."""
+
+    @property
+    def envelope(self) -> Envelope:
+        """The message's properties."""
+        ...
+
+    @property
+    def sequence_number(self) -> int:
+        """Its sequence number; for the rules of subscriptions, that in the topic."""
+        ...
+
+    @property
+    def enqueued_at(self) -> datetime:
+        """When it was enqueued, in UTC."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """The size of its body, in bytes."""
+        ...
+
+    @property
+    def time_to_live(self) -> timedelta | None:
+        """The default time to live, for a message without one."""
+        ...
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered; 0 for the rules of subscriptions, as the message is new then."""
+        ...
+
+    @property
+    def user(self) -> Mapping[str, Value]:
+        """The application properties by their lower-case names; see ``user_properties``."""
+        ...
+
+
+@dataclass(slots=True)
+class MessageSubject:
+    """A message whose properties are known; see ``Subject``.
 
     Attributes:
         envelope: The message's properties.
@@ -66,30 +105,43 @@ class Subject:
         enqueued_at: When it was enqueued, in UTC.
         size: The size of its body, in bytes.
         time_to_live: The default time to live, for a message without one.
+        delivery_count: How often it was delivered.
     """
 
     envelope: Envelope
     sequence_number: int = 0
-    enqueued_at: datetime = field(default_factory=lambda: datetime.fromtimestamp(0, timezone.utc))
+    enqueued_at: datetime = EPOCH
     size: int = 0
     time_to_live: timedelta | None = None
-
-    @cached_property
-    def user(self) -> dict[str, Value]:
-        """The application properties by their lower-case names; if names differ only by case, the last one counts.
-
-        Headers of other producers are texts if they are UTF-8.
-        """
-        properties, foreign = self.envelope.application_properties or {}, self.envelope.foreign
-        if foreign is None:
-            return {lower_name(key): value for key, value in properties.items()}
-        return {lower_name(key): _text_of(value) if key in foreign else value for key, value in properties.items()}
+    delivery_count: int = 0
+    _user: dict[str, Value] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
-    def lives(self) -> timedelta | None:
-        """The message's time to live; None means for ever."""
-        lives = [life for life in (self.envelope.time_to_live, self.time_to_live) if life is not None]
-        return min(lives, default=None)
+    def user(self) -> Mapping[str, Value]:
+        """The application properties by their lower-case names; see ``user_properties``."""
+        if self._user is None:
+            self._user = user_properties(self.envelope.application_properties or {}, self.envelope.foreign)
+        return self._user
+
+
+def user_properties(
+    properties: Mapping[str | bytes, Value], foreign: Collection[str] | None = None
+) -> dict[str, Value]:
+    """Return application properties by their lower-case names; if names differ only by case, the last one counts.
+
+    Args:
+        properties: The properties.
+        foreign: The names of those that are headers of other producers; their values are texts if they are UTF-8.
+    """
+    if foreign is None:
+        return {lower_name(key): value for key, value in properties.items()}
+    return {lower_name(key): _text_of(value) if key in foreign else value for key, value in properties.items()}
+
+
+def _lives(subject: Subject) -> timedelta | None:
+    """Return a message's time to live; None means for ever."""
+    lives = [life for life in (subject.envelope.time_to_live, subject.time_to_live) if life is not None]
+    return min(lives, default=None)
 
 
 def _text_of(value: Value) -> Value:
@@ -107,7 +159,7 @@ def lower_name(key: str | bytes) -> str:
 
 def _expires_at(subject: Subject) -> datetime | None:
     """Return when the message expires; None means never, or beyond the years of ``datetime``."""
-    lives = subject.lives
+    lives = _lives(subject)
     try:
         return None if lives is None else subject.enqueued_at + lives
     except OverflowError:
@@ -121,14 +173,14 @@ def _text(field_name: str) -> Callable[[Subject], Value]:
 
 _SYSTEM: Mapping[str, Callable[[Subject], Value]] = {
     **{name: _text(field_name) for name, field_name in TEXT_PROPERTIES.items()},
-    "DeliveryCount": lambda _: 0,
+    "DeliveryCount": lambda subject: subject.delivery_count,
     "EnqueuedSequenceNumber": lambda subject: subject.envelope.enqueued_sequence_number,
     "EnqueuedTimeUtc": lambda subject: subject.enqueued_at,
     "ExpiresAtUtc": _expires_at,
     "ScheduledEnqueueTimeUtc": lambda subject: subject.envelope.scheduled_enqueue_time_utc,
     "SequenceNumber": lambda subject: subject.sequence_number,
     "Size": lambda subject: subject.size,
-    "TimeToLive": lambda subject: subject.lives,
+    "TimeToLive": _lives,
 }
 
 Evaluated = Callable[[Subject], Value]
@@ -182,11 +234,9 @@ class _Compiler:
                 compare, left, right = _COMPARE[node.operator], self.expression(node.left), self.expression(node.right)
                 return lambda subject: compare(left(subject), right(subject))
             case Every():
-                operands = [self.condition(operand) for operand in node.operands]
-                return lambda subject: _join((condition(subject) for condition in operands), until=False)
+                return _compile_joined([self.condition(operand) for operand in node.operands], until=False)
             case Some():
-                operands = [self.condition(operand) for operand in node.operands]
-                return lambda subject: _join((condition(subject) for condition in operands), until=True)
+                return _compile_joined([self.condition(operand) for operand in node.operands], until=True)
             case Not():
                 operand = self.condition(node.operand)
                 return lambda subject: None if (held := operand(subject)) is None else not held
@@ -263,6 +313,22 @@ def _always(value: Value) -> Evaluated:
     return lambda _: value
 
 
+def _compile_joined(conditions: Sequence[Decided], *, until: bool) -> Decided:
+    """Join conditions by OR, or by AND; see ``_join``. Most filters have one of these, so that there is no generator."""
+
+    def join(subject: Subject) -> bool | None:
+        held: bool | None = not until
+        for condition in conditions:
+            result = condition(subject)
+            if result is until:
+                return until
+            if result is None:
+                held = None
+        return held
+
+    return join
+
+
 def _join(results: Iterable[bool | None], *, until: bool) -> bool | None:
     """Join results by OR, or by AND; stop at the first that is true, or false, respectively."""
     held: bool | None = not until
@@ -328,6 +394,8 @@ def kind_of(value: Value) -> str:
 
 def _numbers(left: Any, right: Any) -> tuple[Any, Any] | None:
     """Return two numbers, both as decimals or floats if one of them is one; return None if they are not both numbers."""
+    if type(left) is int and type(right) is int and left in INTEGERS and right in INTEGERS:
+        return left, right
     kinds = {type(left), type(right)}
     if not kinds <= {int, float, Decimal}:
         return None
@@ -344,11 +412,14 @@ _EQUATED = (str, bool, uuid.UUID, *_ORDERED)
 
 
 def _comparer(sign: str, function: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bool | None]:
-    kinds = _EQUATED if sign in {"=", "<>"} else _ORDERED
+    equates = sign in {"=", "<>"}
+    kinds = _EQUATED if equates else _ORDERED
 
     def compare(left: Value, right: Value) -> bool | None:
         if left is None or right is None:
             return None
+        if type(left) is str and type(right) is str and equates:
+            return function(left, right)
         numbers = _numbers(left, right)
         if numbers is not None:
             return sign == "<>" if _has_nan(*numbers) else function(*numbers)

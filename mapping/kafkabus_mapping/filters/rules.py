@@ -19,6 +19,7 @@ from kafkabus_mapping.filters.actions import Changed, compile_action
 from kafkabus_mapping.filters.evaluate import (
     Decided,
     FilterEvaluationError,
+    MessageSubject,
     Subject,
     are_equal,
     compile_condition,
@@ -181,7 +182,7 @@ class Selected:
         return self.as_it_is or bool(self.copies)
 
 
-Selection = Callable[[Subject], Selected]
+Selection = Callable[[MessageSubject], Selected]
 
 
 def compile_rules(rules: Sequence[RuleDescription]) -> Selection:
@@ -193,7 +194,7 @@ def compile_rules(rules: Sequence[RuleDescription]) -> Selection:
     """
     compiled = [(rule.name, compile_filter(rule.filter), _compile_action(rule.action)) for rule in rules]
 
-    def select(subject: Subject) -> Selected:
+    def select(subject: MessageSubject) -> Selected:
         selected = Selected()
         for name, matches, change in compiled:
             _apply(selected, subject, name, matches, change)
@@ -202,7 +203,7 @@ def compile_rules(rules: Sequence[RuleDescription]) -> Selection:
     return select
 
 
-def _apply(selected: Selected, subject: Subject, name: str, matches: Decided, change: Changed | None) -> None:
+def _apply(selected: Selected, subject: MessageSubject, name: str, matches: Decided, change: Changed | None) -> None:
     if change is None and selected.as_it_is:
         return
     try:

@@ -14,7 +14,7 @@ from kafkabus._core.record import Record, size_of
 from kafkabus._core.settings import Settings
 from kafkabus._kafka import error_codes
 from kafkabus._kafka.client_factory import ask_for_leaders, open_consumer
-from kafkabus._kafka.client_options import GONE, PASSING, offset_reader_options
+from kafkabus._kafka.client_options import GONE, PASSING, offset_reader_options, stream_options
 from kafkabus._kafka.errors import NO_RIGHTS, no_rights
 
 READ_TIMEOUT = 30.0
@@ -40,6 +40,7 @@ class OffsetReader:
     def __init__(self, settings: Settings, pool: Pool) -> None:
         self._pool = pool
         self._consumers = [_PointConsumer(settings) for _ in range(CONSUMERS)]
+        self._stream = _PointConsumer(settings, streams=True)
         self._alarm = Alarm(self._rest)
 
     async def read(
@@ -50,6 +51,8 @@ class OffsetReader:
         last: int,
         timeout: float = READ_TIMEOUT,
         most_bytes: int | None = None,
+        *,
+        streams: bool = False,
     ) -> list[Record]:
         """Return the committed records from ``first`` to ``last`` that the log holds, in order.
 
@@ -60,6 +63,7 @@ class OffsetReader:
             last: The last offset, below the log's committed end.
             timeout: How long the read may take, in seconds.
             most_bytes: After how many bytes of records the read ends; see ``read_upto``. None: it goes on to ``last``.
+            streams: Whether other reads follow from where this one ends, so that their records are fetched meanwhile.
 
         Raises:
             MessagingEntityNotFoundError: The topic is gone.
@@ -72,11 +76,12 @@ class OffsetReader:
         deadline = time.monotonic() + timeout
         place = (topic, partition)
         # A consumer that has the partition already need not be assigned again.
-        for consumer in sorted(self._consumers, key=lambda consumer: consumer.assigned != place):
+        consumers = [self._stream] if streams else self._consumers
+        for consumer in sorted(consumers, key=lambda consumer: consumer.assigned != place):
             if await try_acquire(consumer.turn):
                 break
         else:
-            consumer = self._consumers[partition % CONSUMERS]
+            consumer = consumers[partition % len(consumers)]
             if not await acquire(consumer.turn, max(0.0, timeout)):
                 raise UnfinishedReadError(
                     f"other reads by offset took all the time: {topic}/{partition} was not read", []
@@ -90,7 +95,7 @@ class OffsetReader:
 
     async def _rest(self) -> None:
         """Have consumers that were not used for a while fetch nothing until the next read."""
-        for consumer in self._consumers:
+        for consumer in (*self._consumers, self._stream):
             if (
                 consumer.assigned
                 and time.monotonic() - consumer.used_at >= REST_AFTER
@@ -100,13 +105,13 @@ class OffsetReader:
                     await self._pool.run(consumer.rest)
                 finally:
                     consumer.turn.release()
-        if any(consumer.assigned for consumer in self._consumers):
+        if any(consumer.assigned for consumer in (*self._consumers, self._stream)):
             self._alarm.set(REST_AFTER)
 
     async def close(self) -> None:
         """Close the consumers that were opened."""
         await self._alarm.stop()
-        for consumer in self._consumers:
+        for consumer in (*self._consumers, self._stream):
             async with consumer.turn:
                 await self._pool.run(consumer.close)
 
@@ -118,13 +123,23 @@ def read_upto(records: Sequence[Record], last: int, most_bytes: int) -> int:
 
 
 class _PointConsumer:
-    """A consumer that is positioned for each read. Its calls block; one caller at a time may use it."""
+    """A consumer that is positioned for each read, unless it streams: then a read may go on where the last one ended.
 
-    def __init__(self, settings: Settings) -> None:
+    Its calls block; one caller at a time may use it.
+
+    Args:
+        settings: The namespace's settings.
+        streams: Whether it fetches ahead. Then it is closed when it rests, as few clients use it.
+    """
+
+    def __init__(self, settings: Settings, *, streams: bool = False) -> None:
         self.turn = Lock()
         self.assigned: tuple[str, int] | None = None
         self.used_at = 0.0
         self._settings = settings
+        self._streams = streams
+        # The offset of the next message, if none that was fetched was left out since; else None.
+        self._next: int | None = None
         self._consumer: Consumer | None = None
 
     def close(self) -> None:
@@ -135,7 +150,9 @@ class _PointConsumer:
 
     def rest(self) -> None:
         """Fetch nothing until the next read."""
-        if self._consumer is not None:
+        if self._streams:
+            self.close()
+        elif self._consumer is not None:
             self._consumer.unassign()
         self.assigned = None
 
@@ -201,9 +218,12 @@ class _PointConsumer:
             if head is None:
                 yield None
                 continue
-            for message in [head, *(consumer.consume(more, 0) if (more := missing() - 1) > 0 else ())]:
+            messages = [head, *(consumer.consume(more, 0) if (more := missing() - 1) > 0 else ())]
+            for message in messages:
                 # Messages of the partition that was read before may still arrive.
                 if (message.topic(), message.partition()) == place:
+                    is_last = message is messages[-1] and message.error() is None
+                    self._next = (message.offset() or 0) + 1 if is_last else None
                     yield message
 
     def _check_topic(self, consumer: Consumer, topic: str) -> None:
@@ -250,9 +270,12 @@ class _PointConsumer:
 
     def _place(self, topic: str, partition: int, offset: int) -> Consumer:
         if self._consumer is None:
-            self._consumer = open_consumer(self._settings, offset_reader_options(self._settings))
+            options = stream_options if self._streams else offset_reader_options
+            self._consumer = open_consumer(self._settings, options(self._settings))
             self.assigned = None
-        where = TopicPartition(topic, partition, offset)
+        if self._streams and self.assigned == (topic, partition) and self._next == offset:
+            return self._consumer
+        where, self._next = TopicPartition(topic, partition, offset), None
         if self.assigned == (topic, partition):
             try:
                 self._consumer.seek(where)

@@ -76,6 +76,8 @@ class RecordArchive:
         last: int,
         timeout: float = READ_TIMEOUT,
         most_bytes: int | None = None,
+        *,
+        streams: bool = False,
     ) -> list[Record]:
         """Return the records of an entity's log between two offsets, also those kept apart; see ``OffsetReader.read``.
 
@@ -84,7 +86,9 @@ class RecordArchive:
         """
         connections, deadline = self._connections, time.monotonic() + timeout
         try:
-            records = await connections.offset_reader.read(entity.topic, partition, first, last, timeout, most_bytes)
+            records = await connections.offset_reader.read(
+                entity.topic, partition, first, last, timeout, most_bytes, streams=streams
+            )
         except UnfinishedReadError as error:
             if error.records and error.records[0].offset() == first:
                 raise

@@ -10,7 +10,8 @@
 --          scheduled ones alone; with session (a name), none that is known to be of another session
 --          Reply: {"cursor": offset, "found": [[first, last, kind, count, until], …], "skipped": [offset, …]}
 --                 kind is "d" if they are deferred, "t" if they are scheduled, "p" if they are postponed (until this
---                 time, ms), else "n"; skipped are records beyond the cursor that are no messages, or none yet
+--                 time, ms), else "n"; other kinds have a time, ms, if a receiver has them locked until then; skipped
+--                 are records beyond the cursor that are no messages, or none yet
 --   purge  {upto, limit}             messages that wait below upto are done with, postponed ones too, except leased,
 --          deferred and scheduled ones. Reply: {"purged": count, "more": true if there may be more returned ranges, or
 --          postponed messages, than limit}
@@ -37,9 +38,9 @@ end
 
 operations.peek = function(op)
   local found = {}
-  local function add(first, last, kind, count)
+  local function add(first, last, kind, count, locked)
     if last >= op.from and first <= last then
-      found[#found + 1] = { math.max(first, op.from), last, kind, count }
+      found[#found + 1] = { math.max(first, op.from), last, kind, count, locked }
     end
   end
   -- Messages of a session are postponed where they wait.
@@ -79,7 +80,9 @@ operations.peek = function(op)
     local segments, held = leased(id)
     if not (op.session and held) or held.name == op.session then
       for _, segment in ipairs(segments) do
-        each_open(segment, function(first, last) add(first, last, segment.kind, segment.count) end)
+        -- Messages that are being filed in their sessions are in no receiver's hands.
+        local locked = (held or not SESSIONS) and segment.expiry or nil
+        each_open(segment, function(first, last) add(first, last, segment.kind, segment.count, locked) end)
       end
     end
   end
@@ -97,7 +100,10 @@ operations.peek = function(op)
       break
     end
     local last = math.min(run[2], run[1] + room - 1)
-    local until_ms = run[3] == 'p' and redis.call('ZSCORE', WAKES, padded(run[1]))
+    local until_ms = run[5]
+    if run[3] == 'p' then
+      until_ms = redis.call('ZSCORE', WAKES, padded(run[1]))
+    end
     ranges[index] = { num(run[1]), num(last), run[3], num(run[4]), until_ms and num(until_ms) or nil }
     room = room - (last - run[1] + 1)
   end

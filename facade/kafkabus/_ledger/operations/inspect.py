@@ -21,6 +21,7 @@ class PeekedRange:
         count: Their deliveries so far.
         scheduled: Whether the messages wait for their time.
         postponed_until: The time before which they are not granted again, ms since 1970; None if they are not postponed.
+        locked_until: The time until which a receiver has them locked, ms since 1970; None if none has.
     """
 
     first: int
@@ -29,6 +30,7 @@ class PeekedRange:
     count: int
     scheduled: bool = False
     postponed_until: int | None = None
+    locked_until: int | None = None
 
 
 class Peek(Operation):
@@ -67,7 +69,8 @@ class Peek(Operation):
                 int(count),
                 kind == "t",
                 # A message whose time has come may still be listed as postponed.
-                int(until[0]) if until else None,
+                int(until[0]) if until and kind == "p" else None,
+                int(until[0]) if until and kind != "p" else None,
             )
             for first, last, kind, count, *until in reply["found"]
         ]

@@ -25,6 +25,7 @@ from typing import Protocol
 
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message_search import MessageSearch, PeekedMessages
 from kafkabus._runtime import forks
 from kafkabus._sync.compat import on_left
 from kafkabus._sync.context import ClientContext
@@ -198,23 +199,26 @@ class ReceiverEngine:
         self.scope.report_received(messages)
         return [received[number] for number in dict.fromkeys(numbers)]
 
-    def peek(self, count: int, number: int, wait: float | None) -> list[ServiceBusReceivedMessage]:
+    def peek(self, count: int, number: int, wait: float | None, search: MessageSearch | None) -> PeekedMessages:
         """Look at messages without locking them.
 
         Args:
             count: The most messages.
-            number: The sequence number to look from; 0 to go on where the last call stopped.
+            number: The sequence number to look from; 0 to go on where the last call stopped, or to search from the beginning.
             wait: The longest wait for a session, in seconds.
+            search: The messages to look for; None: all.
         """
         context, peeker = self.scope.context, self._claimer.peeker
         entity = self.scope.entity()
         lock = self.scope.lock_session(wait)
         if lock is not None:
             peeker.keep_to(lock.session)
+        parts, (partition, offset) = context.receiving.peek_parts, split_sequence_number(number) if number else (0, 0)
+        if search is not None:
+            return peeker.search(parts, entity, partition, offset, count, search)
         if not number:
-            return peeker.look_on(context.receiving.peek_parts, entity, count)
-        partition, offset = split_sequence_number(number)
-        return peeker.look_from(context.receiving.peek_parts, entity, partition, offset, count)
+            return peeker.look_on(parts, entity, count)
+        return peeker.look_from(parts, entity, partition, offset, count)
 
     def release(self, messages: Sequence[ServiceBusReceivedMessage]) -> None:
         """Release messages that no caller has seen, for any receiver to claim; no delivery is counted."""

@@ -14,7 +14,9 @@ from typing_extensions import Self
 from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.enums import ServiceBusReceiveMode
 from kafkabus._core.exceptions import MessageAlreadySettled
-from kafkabus._core.message import ServiceBusReceivedMessage
+from kafkabus._core.message import ServiceBusMessageState, ServiceBusReceivedMessage
+from kafkabus._core.message_search import EXAMINED, MessageSearch, PeekedMessages
+from kafkabus._core.rule_properties import RuleFilter
 from kafkabus._core.settlement import SettlementBatch, raise_lost
 from kafkabus._sync.compat import guard
 from kafkabus._sync.context import ClientContext
@@ -508,24 +510,42 @@ class ServiceBusReceiver:
         *,
         sequence_number: int = 0,
         timeout: float | None = None,
+        filter: RuleFilter | str | None = None,
+        state: ServiceBusMessageState | str | None = None,
+        body_contains: str | bytes | None = None,
+        max_examined_count: int = EXAMINED,
         **unsupported: object,
-    ) -> list[ServiceBusReceivedMessage]:
+    ) -> PeekedMessages:
         """Look at messages that are not settled, without locking them: waiting, locked and deferred ones.
 
         In each partition a receiver goes on where its last call stopped, so calls until nothing comes show all messages. It
         also goes on behind messages that it received. One call returns no more than 256 KiB.
 
+        With ``filter``, ``state`` or ``body_contains`` the call is a search: it returns the messages that satisfy all that
+        are given, and may return none although there are more to examine. It begins at ``sequence_number``: 0, the default,
+        is the beginning. Calls with the answer's ``next_sequence_number``, until that is None, examine all messages.
+
         Args:
             max_message_count: The most messages to return.
-            sequence_number: The number to look from, in the order of the numbers; 0 to go on.
+            sequence_number: The number to look from, in the order of the numbers; 0 to go on, or to search from the
+                beginning.
             timeout: Kept for compatibility.
+            filter: A filter of rules, or the SQL expression of one. ``sys.DeliveryCount`` is how often the message was
+                delivered; dead letters also have the properties ``DeadLetterReason`` and ``DeadLetterErrorDescription``.
+            state: A state, or a name: ``active``, ``deferred`` or ``scheduled``, which are Service Bus's, or of active
+                messages ``waiting``, ``postponed``, or ``locked``; deferred messages may be locked as well.
+            body_contains: A text, or bytes, that the body contains as it is stored: bodies that are sequences or values are
+                stored as JSON.
+            max_examined_count: How many messages one call of a search examines; default 10,000.
             **unsupported: Named in a warning.
 
         Returns:
-            The messages, which cannot be settled.
+            The messages, which cannot be settled, and where a search goes on.
 
         Raises:
-            ValueError: The count is negative, the timeout is not positive, or the receiver was closed.
+            ValueError: The count is negative, the timeout is not positive, a filter cannot be parsed, there is no such state,
+                or the receiver was closed.
+            TypeError: The filter, the state or the part of a body has the wrong type.
             MessagingEntityNotFoundError: There is no such queue.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
@@ -534,7 +554,8 @@ class ServiceBusReceiver:
         check_timeout(timeout)
         if max_message_count < 0:
             raise ValueError(f"max_message_count {max_message_count}: ask for 0 messages or more")
-        return self._engine.peek(max_message_count, sequence_number, timeout)
+        search = MessageSearch.of(filter, state, body_contains, max_examined_count)
+        return self._engine.peek(max_message_count, sequence_number, timeout, search)
 
     @guard
     def purge_messages(self, *, before_enqueue_time_utc: datetime | None = None) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +13,10 @@ from kafkabus.cli.exits import ExitCode
 from kafkabus.cli.messages import body_text, json_text
 from kafkabus.cli.options import DeadLetterOption, JsonLinesOption, SourceArgument, TransferDeadLetterOption, sub_queue
 from kafkabus.cli.terminal import say, write
+
+if TYPE_CHECKING:
+    from kafkabus._core.message import ServiceBusReceivedMessage
+    from kafkabus._sync.handles.receiver import ServiceBusReceiver
 
 app = typer.Typer()
 
@@ -34,14 +39,29 @@ def peek(
     ] = None,
     dead_letter: DeadLetterOption = False,
     transfer_dead_letter: TransferDeadLetterOption = False,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL",
+            help="Only messages for which this filter is true, such as \"color = 'red' AND sys.DeliveryCount > 2\".",
+        ),
+    ] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(metavar="STATE", help="Only active, waiting, locked, postponed, deferred or scheduled messages."),
+    ] = None,
+    body: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Only messages whose body contains this text.")
+    ] = None,
     json: JsonLinesOption = False,
 ) -> None:
     """Print messages without locking them: waiting, locked, postponed and deferred ones.
 
     Prints their bodies, one per line, partition by partition; then, if any are postponed, how many and until when. If there
-    are none, the exit status is 3.
+    are none, the exit status is 3. With --where, --state and --body it prints those for which all that are given hold.
     """
     text_of = json_text if json else body_text
+    wanted = {"filter": where, "state": state, "body_contains": body}
     seen = 0
     postponed: list[datetime] = []
     with (
@@ -51,20 +71,43 @@ def peek(
             client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
         ) as receiver,
     ):
-        while seen < limit:
-            messages = receiver.peek_messages(limit - seen, sequence_number=0 if seen else number)
-            if not messages:
-                break
-            for message in messages:
-                write(text_of(message))
-                if message.postponed_until_utc is not None:
-                    postponed.append(message.postponed_until_utc)
-            seen += len(messages)
-            number = 0
+        looks = any(value is not None for value in wanted.values())
+        for message in _found(receiver, limit, number, wanted) if looks else _all(receiver, limit, number):
+            write(text_of(message))
+            seen += 1
+            if message.postponed_until_utc is not None:
+                postponed.append(message.postponed_until_utc)
     if postponed:
         first, last = (f"{moment:%Y-%m-%d %H:%M:%S}" for moment in (min(postponed), max(postponed)))
         until = f"until {last} UTC" if first == last else f"until {first} to {last} UTC; --json has the time of each"
         say(f"postponed: {len(postponed)} of {seen}, {until}")
     if not seen:
-        say("there is no message")
+        say("there is no such message" if looks else "there is no message")
         raise typer.Exit(ExitCode.NOTHING)
+
+
+def _all(receiver: ServiceBusReceiver, limit: int, number: int) -> Iterator[ServiceBusReceivedMessage]:
+    """Yield messages, up to so many, from a number on."""
+    left = limit
+    while left and (messages := receiver.peek_messages(left, sequence_number=number)):
+        yield from messages
+        left -= len(messages)
+        number = 0
+
+
+def _found(
+    receiver: ServiceBusReceiver, limit: int, number: int, wanted: dict[str, Any]
+) -> Iterator[ServiceBusReceivedMessage]:
+    """Yield messages that are searched for, up to so many, from a number on; report those that the filter cannot judge."""
+    left, failed, failure = limit, 0, None
+    at: int | None = number
+    while left and at is not None:
+        try:
+            answer = receiver.peek_messages(left, sequence_number=at, **wanted)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        yield from answer
+        left -= len(answer)
+        at, failed, failure = answer.next_sequence_number, failed + answer.failed_count, failure or answer.first_failure
+    if failed:
+        say(f"left out, as the filter could not be evaluated: {failed:,}; the first: {failure}")

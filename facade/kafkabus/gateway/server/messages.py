@@ -19,6 +19,7 @@ from kafkabus._core.raw_message import (
     IDENTIFIERS,
     OF_THE_BROKER,
     PARTITION_KEY,
+    PEEKED_LOCKED_UNTIL,
     POSTPONED_UNTIL,
     SCHEDULED,
     TEXTS,
@@ -481,6 +482,8 @@ def _annotations(
         shown[_LOCKED_UNTIL] = Milliseconds(receipt.lock_until)
     if delivery.postponed_until is not None:
         shown[_POSTPONED_UNTIL] = Milliseconds(delivery.postponed_until)
+    if delivery.locked_until is not None:
+        shown[_PEEKED_LOCKED_UNTIL] = Milliseconds(delivery.locked_until)
     if envelope.partition_key is not None:
         shown[_PARTITION_KEY] = envelope.partition_key
     if envelope.scheduled_enqueue_time_utc is not None:
@@ -517,6 +520,7 @@ _ENQUEUE_SEQUENCE_NUMBER = Symbol("x-opt-enqueue-sequence-number")
 _MESSAGE_STATE = Symbol("x-opt-message-state")
 _LOCKED_UNTIL = Symbol("x-opt-locked-until")
 _POSTPONED_UNTIL = Symbol(POSTPONED_UNTIL)
+_PEEKED_LOCKED_UNTIL = Symbol(PEEKED_LOCKED_UNTIL)
 _PARTITION_KEY = Symbol(PARTITION_KEY)
 _SCHEDULED = Symbol(SCHEDULED)
 _DEADLETTER_SOURCE = Symbol("x-opt-deadletter-source")

@@ -48,10 +48,18 @@ def kind_of(message: Message) -> str:
     return "d" if message.kind == "d" or message.state is MessageState.DEFERRED else "n"
 
 
+def _time_of(ledger: MemoryLedger, message: Message) -> int:
+    """Return until when a message is postponed, or locked by a receiver; 0 if it is neither."""
+    held = holder(ledger, message.lease)
+    if message.state is not MessageState.LEASED or (ledger.sessions.enabled and held is None):
+        return message.wakes
+    return message.expiry if held is None else held.expiry
+
+
 def peek(ledger: MemoryLedger, op: Arguments) -> Reply:
     """Look at messages that are not settled."""
     found = [
-        (offset, offset, kind_of(message), message.count, *([message.wakes] if message.wakes else []))
+        (offset, offset, kind_of(message), message.count, *([time] if (time := _time_of(ledger, message)) else []))
         for offset, message in ledger.messages_in(*PEEKED)
         if offset >= op["from"] and may_be_of(ledger, op.get("session"), message)
     ]
