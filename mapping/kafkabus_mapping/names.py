@@ -184,6 +184,29 @@ def split_subscription(name: str) -> tuple[str, str] | None:
     return None if match is None else (match[1], match[2])
 
 
+def check_path(name: str) -> str:
+    """Return the path of a queue of messages, as ``EntityPath.parse`` reads it.
+
+    Args:
+        name: The name of an entity, ``TOPIC/Subscriptions/SUBSCRIPTION``, or one of these with ``/$DeadLetterQueue`` or
+            ``/$Transfer/$DeadLetterQueue``, in any case.
+
+    Raises:
+        NameRuleError: A part of the name breaks a rule.
+        TypeError: The name is not a ``str``.
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"entity name is {type(name).__name__}: use str")
+    own, dollar, _ = name.partition("/$")
+    suffix = name[len(own) :].lower() if dollar else ""
+    if suffix not in _PATH_SUFFIXES.values():
+        raise NameRuleError(
+            f"entity name {name!r}: a dead-letter queue is NAME/$DeadLetterQueue or NAME/$Transfer/$DeadLetterQueue"
+        )
+    names = split_subscription(own)
+    return (check_entity(own) if names is None else subscription_name(*names)) + suffix
+
+
 def topic_name(namespace: str, path: EntityPath) -> str:
     """Return the Kafka topic that holds an entity's messages.
 

@@ -20,7 +20,9 @@ import psutil
 import pytest
 import redis
 
+from kafkabus import ServiceBusClient
 from kafkabus._ledger.keys import upkeep_key
+from kafkabus.exceptions import MessageLockLostError
 from kafkabus.management import ServiceBusAdministrationClient
 from kafkabus_mapping.names import EntityPath, topic_name
 from tests.ports import free_ports
@@ -297,6 +299,36 @@ def test_messages_are_found_by_filter_state_and_body(namespace: Namespace) -> No
     ):
         refused = namespace.run("peek", "searched", *arguments, code=2).stderr
         assert said in " ".join(refused.replace("│", " ").split())
+
+
+def test_locks_are_listed_and_broken(namespace: Namespace) -> None:
+    """Of messages and of sessions; each once."""
+    namespace.run("queue", "create", "locked", "--plain")
+    namespace.run("queue", "create", "locked-sessions", "--plain", "--sessions")
+    assert "nothing is locked" in namespace.run("lock", "list", "locked", code=3).stderr
+    namespace.run("send", "locked", "one", "two")
+    namespace.run("send", "locked-sessions", "one", "--session-id", "s")
+    with (
+        ServiceBusClient.from_connection_string(namespace.environment["KAFKABUS_CONNECTION_STRING"]) as client,
+        client.get_queue_receiver("locked", client_identifier="stuck") as receiver,
+        client.get_queue_receiver("locked-sessions", session_id="s", client_identifier="slow"),
+    ):
+        received = receiver.receive_messages(2, max_wait_time=60)
+        assert len(received) == 2
+        (lock,) = namespace.json("lock", "list", "locked")
+        assert (lock["sequence_numbers"], lock["client_identifier"], lock["message_count"]) == ([[1, 2]], "stuck", 2)
+        assert {"locked_since_utc", "locked_until_utc"} <= lock.keys()
+        shown = namespace.run("lock", "list", "locked-sessions").stdout
+        assert re.search(r"^ +0 +s +slow +\d{4}-", shown.splitlines()[-1]), shown
+        assert namespace.run("lock", "break", "locked", "2").stdout == "broke the lock of message 2 of locked\n"
+        assert "message 2 is not locked" in namespace.run("lock", "break", "locked", "2", code=1).stderr
+        assert "session 's'" in namespace.run("lock", "break", "locked-sessions", "--session", "s", "--yes").stdout
+        assert "nothing is locked" in namespace.run("lock", "list", "locked-sessions", code=3).stderr
+        refused = namespace.run("lock", "break", "locked", code=2).stderr
+        assert "give the sequence number of a message, or --session ID" in " ".join(refused.replace("│", " ").split())
+        receiver.complete_message(received[0])
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(received[1])
 
 
 def test_dead_letters_are_listed_and_sent_again(namespace: Namespace) -> None:

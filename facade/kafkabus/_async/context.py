@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from kafkabus._async.connections import Connections
 from kafkabus._async.dispositions.disposition import Dispositions
@@ -38,6 +39,10 @@ from kafkabus._core.settings import Settings
 from kafkabus._kafka.topic_admin import COMPACTED_TOPIC
 from kafkabus._ledger.operations import Ledger
 from kafkabus._runtime import forks
+from kafkabus_mapping.formats import FIRST
+
+LONGEST_HOLDER = 128
+"""How many characters of a receiver's identifier its locks name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +237,10 @@ class ClientContext:
                     self._open()
                     self._forked = False
             return object.__getattribute__(self, name)
+
+    def holder_of(self, identifier: str) -> str | None:
+        """Return a receiver as leases name it, by its identifier; None if the namespace's format has no place for it."""
+        return None if self.descriptions.written_format == FIRST else quote(identifier[:LONGEST_HOLDER], safe="")
 
     async def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
         """Rebuild ledgers that Redis lost; see ``EntityRecovery.rebuild``."""

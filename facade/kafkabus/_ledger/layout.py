@@ -67,8 +67,8 @@ class Grammar:
 
     Attributes:
         name: The name; the scripts have the pattern as ``NAME`` and the writer as ``join_name``.
-        form: Literal text with fields: ``<field>`` is a number, ``<field:hex>``, ``<field:word>``, ``<field:kind>`` and
-            ``<field:flag>`` are texts of these kinds, ``<field:rest>`` is the rest; ``[…]`` is optional.
+        form: Literal text with fields: ``<field>`` is a number, ``<field:hex>``, ``<field:word>``, ``<field:kind>``,
+            ``<field:flag>`` and ``<field:name>`` are texts of these kinds, ``<field:rest>`` is the rest; ``[…]`` is optional.
     """
 
     name: str
@@ -117,6 +117,7 @@ _KINDS = {
     "hex": (r"[0-9a-f]+", "%x+"),
     "word": (r"[a-z]+", "%a+"),
     "kind": (r"[nds]", "[nds]"),
+    "name": (r"[^:|@]+", "[^:|@]+"),
     "flag": (r"[01]", "[01]"),
     "rest": (r".*", ".*"),
 }
@@ -136,7 +137,8 @@ MOVE = Grammar("move", "<count>|<intent:rest>")
 PREPARED = Grammar("prepared", "prepared:<verb:word>:<lease:hex>:<kind:kind>:<expiry>:<transaction:rest>")
 """The intent of a message that a transaction prepared."""
 STATE = Grammar("state", "<version>|<updated>|<stored:flag>|<value:rest>")
-HOLDER = Grammar("holder", "<expiry>|<max_deliveries>|<session:rest>")
+HOLDER = Grammar("holder", "<expiry>|<max_deliveries>[@<since>][@<by:name>]|<session:rest>")
+"""The lock of a session: since when, ms, and by which receiver, by its identifier, percent-encoded."""
 IDENTIFIER = Grammar("identifier", "<offset>:<when>:<source:rest>")
 LATE = Grammar("late", ",<offset>:<since>:<bytes>")
 """A transfer that was not finished in time, since when, ms, and the size of its copy if the destination refuses it, else 0."""
@@ -148,7 +150,8 @@ KEYS = (
     Key(
         "leases",
         "hash",
-        'lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset order; kind is d if '
+        'lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>[:<since ms>:<by>]|…", disjoint segments in offset '
+        "order, since when and by which receiver, by its identifier, percent-encoded, if it said so; kind is d if "
         "the messages were deferred and go back there, s if they are being filed (session.lua) or claimed exclusively and "
         "their expiry counts no delivery, else n; bits, one character an offset, are '1' if the message has left the lease; "
         'no bits mean that all stay. The lease that locks a session: "<run>[d],…", d if they were deferred',

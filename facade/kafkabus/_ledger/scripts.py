@@ -28,6 +28,7 @@ FRAGMENTS = (
     "inspect.lua",
     "session.lua",
     "session_state.lua",
+    "locks.lua",
     "duplicates.lua",
     "checkpoint.lua",
     "request.lua",

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import ServiceBusError
@@ -39,6 +40,10 @@ from kafkabus._sync.stores.postponements import Postponements
 from kafkabus._sync.stores.record_archive import RecordArchive
 from kafkabus._sync.stores.session_states import SessionStates
 from kafkabus._sync.stores.transaction_markers import TransactionMarkers
+from kafkabus_mapping.formats import FIRST
+
+LONGEST_HOLDER = 128
+"""How many characters of a receiver's identifier its locks name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,10 @@ class ClientContext:
                     self._open()
                     self._forked = False
             return object.__getattribute__(self, name)
+
+    def holder_of(self, identifier: str) -> str | None:
+        """Return a receiver as leases name it, by its identifier; None if the namespace's format has no place for it."""
+        return None if self.descriptions.written_format == FIRST else quote(identifier[:LONGEST_HOLDER], safe="")
 
     def _rebuild(self, ledgers: Sequence[Ledger]) -> Mapping[Ledger, ServiceBusError]:
         """Rebuild ledgers that Redis lost; see ``EntityRecovery.rebuild``."""

@@ -35,6 +35,7 @@ _COMMANDS = {
     "peek": "peek",
     "dead-letter": "dead_letter",
     "session": "session",
+    "lock": "lock",
     "purge": "purge",
     "stats": "stats",
     "namespace": "namespace",

@@ -19,6 +19,7 @@ from kafkabus._core.entity_properties import (
     TopicProperties,
     TopicRuntimeProperties,
 )
+from kafkabus._core.message_lock import MessageLock
 from kafkabus._core.rule_properties import (
     CorrelationRuleFilter,
     FalseRuleFilter,
@@ -40,6 +41,7 @@ __all__ = [
     "FalseRuleFilter",
     "LogUsage",
     "MessageCountDetails",
+    "MessageLock",
     "MessagingSku",
     "NamespaceProperties",
     "NamespaceType",

@@ -71,7 +71,7 @@ class Forwarder:
         until = time.monotonic() + seconds
         reader = await self._reader_of(entity)
         while (left := until - time.monotonic()) > 0:
-            grants = await reader.receive(AT_ONCE, left, bool)
+            grants = await reader.receive(AT_ONCE, left, bool, holder=self._context.holder_of("upkeep"))
             try:
                 await self._move_on(entity, grants)
             except MessagingEntityNotFoundError as error:

@@ -23,6 +23,7 @@ from kafkabus.gateway.amqp.performatives import (
     Disposition,
     End,
     Modified,
+    Rejected,
     Source,
     Target,
     TransactionalState,
@@ -504,6 +505,28 @@ async def test_an_abandoned_message_is_postponed(
     assert came.sections.header["delivery_count"] == 1
     assert "x-opt-kafkabus-postponed-until" not in came.sections.message_annotations
     await receiver.settle(came, state=Accepted())
+
+
+@pytest.mark.parametrize("name", [None, "SBReceiver-1"])
+async def test_a_lock_names_the_clients_receiver(
+    client: AmqpClient, namespace: InMemoryNamespace, name: str | None
+) -> None:
+    """By the name that the client gave it, else by that of the link; once broken, the lock settles nothing. Peek shows it."""
+    sender = await client.sender("q")
+    properties = None if name is None else {Symbol("com.microsoft:receiver-name"): name}
+    receiver = await client.receiver("q", properties=properties)
+    await sender.send(message())
+    (came,) = await received(receiver)
+    assert (await peeked(client)).message_annotations["x-opt-kafkabus-locked-until"] > datetime.now(timezone.utc)
+    with ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as administration:
+        (lock,) = await asyncio.to_thread(list, administration.list_locks("q"))
+        assert lock.client_identifier is not None
+        assert lock.client_identifier == name or lock.client_identifier.startswith("link-")
+        await asyncio.to_thread(administration.break_lock, "q", lock.sequence_numbers[0][0])
+    (outcome,) = await receiver.settle(came, state=Accepted())
+    assert isinstance(outcome, Rejected)
+    assert outcome.error is not None
+    assert outcome.error.condition == service_bus.MESSAGE_LOCK_LOST
 
 
 async def peeked(client: AmqpClient) -> Sections:

@@ -16,6 +16,7 @@ from kafkabus._ledger.operations import (
     Activate,
     AdoptTransfers,
     BeginTransfer,
+    BreakLock,
     Cancel,
     Claim,
     Deferral,
@@ -30,6 +31,7 @@ from kafkabus._ledger.operations import (
     Ledger,
     LedgerFigures,
     LedgerState,
+    ListLocks,
     ListSessions,
     ListUpdatedStates,
     Look,
@@ -112,6 +114,8 @@ class Bench:
         self.ledger_client.create(self.ledger, 0)
         self.rules = 0
         """The version of a subscription's rules that this client follows."""
+        self.by: str | None = None
+        """The receiver that its leases name; None: they name none."""
 
     def another(self) -> Bench:
         """Return the same ledger as another client sees it."""
@@ -150,6 +154,7 @@ class Bench:
             limit=limit,
             exclusive=exclusive,
             rules=self.rules,
+            by=self.by,
         )
         self.ledger_client.execute(claim)
         return SettlementBatch(lease, claim.granted)
@@ -183,7 +188,7 @@ class Bench:
     def recall(self, *ranges: Range, lease: str | None = None) -> tuple[SettlementBatch, list[Range]]:
         """Lock deferred messages, by a session's lease or alone; return the held ones, and those that are not deferred."""
         lease, session = lease or uuid.uuid4().hex[:16], lease is not None
-        recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session, rules=self.rules)
+        recall = Recall(self.ledger, lease, list(ranges), LOCK_MS, session=session, rules=self.rules, by=self.by)
         self.ledger_client.execute(recall)
         granted = Granted(
             recall.again, [], self.cursor, False, 0, recall.expiry, 0, None, False, stale_rules=recall.stale_rules
@@ -211,6 +216,7 @@ class Bench:
                 self.rules,
                 session=session,
                 ahead_limit=ahead_limit,
+                by=self.by,
             )
         )
 
@@ -222,6 +228,18 @@ class Bench:
         self.ledger_client.execute(seize)
         again = [(first, last, count) for first, last, count, _ in seize.again]
         return SettlementBatch(seize.lease, Granted(again, [], self.cursor, False, 0, seize.expiry, 0, None, False))
+
+    def locks(self, start: int = 0, limit: int = 1_000) -> ListLocks:
+        """List the locks of messages from an offset on, and those of sessions."""
+        listed = ListLocks(self.ledger, start, limit)
+        self.ledger_client.execute(listed)
+        return listed
+
+    def break_lock(self, target: int | str) -> tuple[bool, str | None]:
+        """Break the lock of a message, or of a session; return whether there was one, and the session that has it."""
+        broken = BreakLock(self.ledger, target)
+        self.ledger_client.execute(broken)
+        return broken.is_broken, broken.session
 
     def file(
         self,
@@ -293,7 +311,7 @@ class Bench:
 
     def accept(self, session: str | None = None, most: int = 10) -> Accept:
         """Lock a session."""
-        accept = Accept(self.ledger, uuid.uuid4().hex[:16], session, LOCK_MS, most)
+        accept = Accept(self.ledger, uuid.uuid4().hex[:16], session, LOCK_MS, most, by=self.by)
         self.ledger_client.execute(accept)
         return accept
 

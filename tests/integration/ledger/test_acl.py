@@ -257,6 +257,9 @@ def test_each_operation_touches_declared_keys_alone(server: RedisProgram, store:
     assert bench.settle("abandon", seized, (1, 1), change={"a": "1"}) == []
     assert bench.changes((0, 20)) == {1: {"a": "1"}}
     assert bench.peek(0, 100).found
+    assert bench.locks().found
+    assert bench.break_lock(13) == (True, None)
+    assert bench.break_lock(13) == (False, None)
     assert bench.purge(100).purged
     assert bench.refused(6, 5)
     assert bench.figures().refused == ((6, 5),)
@@ -343,6 +346,9 @@ def go_through_sessions(bench: Bench) -> None:
     assert bench.seize((3, 3), session=lock.lease).offsets == [3]
     bench.leave(lock.lease)
     assert bench.seize((5, 5), session=lock.lease).offsets == []
+    lock = bench.accept("a", most=1)
+    assert bench.locks().sessions
+    assert bench.break_lock("a") == (True, None)
     lock = bench.accept("a", most=1)
     assert bench.next(lock.lease, 1).again
     bench.pass_time(LOCK_MS + 1)

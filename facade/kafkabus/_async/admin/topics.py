@@ -8,7 +8,8 @@ from datetime import datetime, timedelta, timezone
 
 from pydantic import ValidationError
 
-from kafkabus._async.admin.base import Administration, check_name, label_of, obey, reason_of, validate
+from kafkabus._async.admin.base import check_name, label_of, obey, reason_of, validate
+from kafkabus._async.admin.locks import LockAdministration
 from kafkabus._async.compat import guard
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
@@ -63,7 +64,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 """Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
-class TopicAdministration(Administration):
+class TopicAdministration(LockAdministration):
     """Administers topics, subscriptions and rules."""
 
     @guard

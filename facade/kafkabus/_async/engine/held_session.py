@@ -103,17 +103,18 @@ class HeldSession:
             raise ValueError(
                 "The handler has already been shutdown: this session's receiver was closed, get another from the client"
             )
-        lock = await self.open(None, lambda: False)
+        lock = await self.open(None, lambda: False, None)
         if lock.lost:
             raise self.lost_error()
         return lock
 
-    async def open(self, wait: float | None, closed: Callable[[], bool]) -> SessionLock:
+    async def open(self, wait: float | None, closed: Callable[[], bool], holder: str | None) -> SessionLock:
         """Lock the session if that was not done yet.
 
         Args:
             wait: The longest wait for an available session, in seconds; by default, and at most, the receiver's, else 65.
             closed: Returns whether no caller wants the session any more.
+            holder: The receiver, as leases name it; None if they do not.
 
         Raises:
             OperationTimeoutError: No session was available in time.
@@ -128,16 +129,16 @@ class HeldSession:
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
-            lock, held = await reader.accept(self._wanted, seconds, closed)
+            lock, held = await reader.accept(self._wanted, seconds, closed, holder)
         except LedgersReplacedError as error:
             await self._context.catalog.check_moved_on(entity, error)
-            return await self.open(wait, closed)
+            return await self.open(wait, closed, holder)
         if lock is not None and self.is_open:
             # Another task was faster.
             await reader.leave(lock)
-            return await self.open(wait, closed)
+            return await self.open(wait, closed, holder)
         if self.is_open:
-            return await self.open(wait, closed)
+            return await self.open(wait, closed, holder)
         if lock is None:
             raise self._refused_error(held, seconds)
         self.lock = lock

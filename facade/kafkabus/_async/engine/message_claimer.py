@@ -97,7 +97,9 @@ class MessageClaimer:
 
         if lock is None:
             reader = await context.receiving.readers.messages_of(entity)
-            grants = await reader.receive(count, min(wait, reader.log.slice), is_over, take=take, most_bytes=most_bytes)
+            grants = await reader.receive(
+                count, min(wait, reader.log.slice), is_over, take=take, most_bytes=most_bytes, holder=scope.holder
+            )
         else:
             reader = await context.receiving.readers.sessions_of(entity)
             if most_bytes < math.inf:

@@ -48,6 +48,7 @@ class ReceiverEngine:
         mode: Whether messages are locked, or received and deleted.
         prefetch_count: How many messages beyond those that a call asks for are claimed.
         session: The session to receive from; None without one.
+        identifier: The receiver's identifier, which locks name.
         on_session_locked: Called when the session was locked.
 
     Attributes:
@@ -63,10 +64,18 @@ class ReceiverEngine:
         *,
         prefetch_count: int = 0,
         session: HeldSession | None = None,
+        identifier: str,
         on_session_locked: Callable[[], None] | None = None,
     ) -> None:
         takes = mode is ServiceBusReceiveMode.RECEIVE_AND_DELETE
-        self.scope = ReceiverScope(context, path, takes=takes, session=session, on_session_locked=on_session_locked)
+        self.scope = ReceiverScope(
+            context,
+            path,
+            takes=takes,
+            session=session,
+            identifier=identifier,
+            on_session_locked=on_session_locked,
+        )
         self.settler = MessageSettler(self.scope)
         self._claimer = MessageClaimer(self.scope)
         self._deferred = DeferredClaimer(self.scope, self._claimer)

@@ -69,7 +69,9 @@ class WaitingClaimer(NumberedClaimer):
             sessions = await context.receiving.readers.sessions_of(entity)
             ends = {partition: max(offsets) + 1 for partition, offsets in wanted.items()}
             await sessions.file_upto(ends, FILED_WITHIN)
-        seizes = [_seize_of(entity, partition, offsets, lock) for partition, offsets in wanted.items()]
+        seizes = [
+            _seize_of(entity, partition, offsets, lock, self._scope.holder) for partition, offsets in wanted.items()
+        ]
         await context.ledger_client.execute(*seizes)
         releases = [seize.undo() for seize in seizes if seize.again]
         grants: list[Grant] = []
@@ -154,7 +156,9 @@ class WaitingClaimer(NumberedClaimer):
         return grants
 
 
-def _seize_of(entity: Entity, partition: int, offsets: Sequence[int], lock: SessionLock | None) -> Seize:
+def _seize_of(
+    entity: Entity, partition: int, offsets: Sequence[int], lock: SessionLock | None, holder: str | None
+) -> Seize:
     return Seize(
         entity.ledgers[partition],
         new_lease() if lock is None else lock.lease,
@@ -163,4 +167,5 @@ def _seize_of(entity: Entity, partition: int, offsets: Sequence[int], lock: Sess
         rules=entity.rules_version,
         session=None if lock is None else lock.lease,
         ahead_limit=AHEAD_LIMIT,
+        by=holder,
     )

@@ -74,6 +74,7 @@ class ServiceBusReceiver:
             receive_mode,
             prefetch_count=prefetch_count,
             session=None if session is None else held_session_of(session),
+            identifier=self.client_identifier,
             on_session_locked=None if auto_lock_renewer is None else self._renew_session,
         )
 

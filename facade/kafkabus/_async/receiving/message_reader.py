@@ -69,6 +69,7 @@ class MessageReader:
         *,
         take: bool = False,
         most_bytes: float = math.inf,
+        holder: str | None = None,
     ) -> list[Grant]:
         """Claim up to ``want`` messages, waiting until at least one is there.
 
@@ -80,6 +81,7 @@ class MessageReader:
                 unless expired messages are dead-lettered: then none is settled before it is known not to have expired.
             most_bytes: How many bytes the messages may have together that were read before they are claimed, if they are
                 several. Of others, few are claimed at a time.
+            holder: The receiver, as leases name it; None if they do not.
 
         Returns:
             The messages that were granted; none if time ran out.
@@ -105,7 +107,7 @@ class MessageReader:
                 unread = self._unread(left, most_bytes - kept)
                 planned = plan.claims(left, fresh=not log.is_full, most_bytes=most_bytes - kept, unread=unread)
                 if planned:
-                    await self._claim(planned, take, grants)
+                    await self._claim(planned, take, holder, grants)
                     # Messages that were claimed may have gone elsewhere.
                     kept = 0 if most_bytes == math.inf else _size_of(grants)
                     looks = log.entity.detects_duplicates or log.subscription_filter is not None
@@ -209,11 +211,13 @@ class MessageReader:
 
     # Claims.
 
-    async def _claim(self, planned: Sequence[PlannedClaim], take: bool, grants: list[Grant]) -> None:
+    async def _claim(
+        self, planned: Sequence[PlannedClaim], take: bool, holder: str | None, grants: list[Grant]
+    ) -> None:
         """Make the claims of one round trip; the messages that were granted are added to ``grants``."""
         log, known = self.log, len(grants)
         await self._parts.marks.tell_topic(log.entity, log.subscription_filter)
-        claims = [self._claim_of(plan, take) for plan in planned]
+        claims = [self._claim_of(plan, take, holder) for plan in planned]
         detections = log.detections((plan.view, plan.seen) for plan in planned)
         try:
             if take:
@@ -238,7 +242,7 @@ class MessageReader:
             if not grant.records:
                 grants.remove(grant)
 
-    def _claim_of(self, plan: PlannedClaim, take: bool) -> Claim:
+    def _claim_of(self, plan: PlannedClaim, take: bool, holder: str | None) -> Claim:
         entity = self.log.entity
         return Claim(
             entity.ledgers[plan.view.partition],
@@ -256,6 +260,7 @@ class MessageReader:
             limit=IN_FLIGHT_LIMIT,
             exclusive=self._in_order,
             rules=self.log.rules_version,
+            by=holder,
         )
 
     def _add_fresh(self, plan: PlannedClaim, claim: Claim, grants: list[Grant]) -> None:

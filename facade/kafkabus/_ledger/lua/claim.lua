@@ -235,7 +235,7 @@ operations.claim = function(op)
     if SESSIONS then
       write('HSET', META, 'filer_lease', op.lease)
     end
-    write_lease(op.lease, segments)
+    write_lease(op.lease, segments, op.by)
   end
   for _, entry in ipairs(leaving) do
     if entry.rest then

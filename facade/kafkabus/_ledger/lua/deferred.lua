@@ -54,7 +54,7 @@ operations.recall = function(op)
   if #missing > 0 then
     return { missing = missing }
   end
-  write_lease(op.lease, segments)
+  write_lease(op.lease, segments, op.by)
   local again = {}
   for index, segment in ipairs(segments) do
     write('ZREMRANGEBYSCORE', DEFERRED, num(segment.first), num(segment.last))
@@ -73,7 +73,7 @@ local function lock_segments(op, segments, leave)
     segment.expiry, segment.bits = now + op.lock_ms, ''
   end
   if #segments > 0 then
-    write_lease(op.lease, segments)
+    write_lease(op.lease, segments, op.by)
   end
   local again = {}
   for index, segment in ipairs(segments) do

@@ -3,11 +3,12 @@
 --
 -- KEYS of every ledger
 --   meta          hash the fields below
---   leases        hash lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>|…", disjoint segments in offset
---                      order; kind is d if the messages were deferred and go back there, s if they are being filed
---                      (session.lua) or claimed exclusively and their expiry counts no delivery, else n; bits, one
---                      character an offset, are '1' if the message has left the lease; no bits mean that all stay.
---                      The lease that locks a session: "<run>[d],…", d if they were deferred
+--   leases        hash lease id -> "<first>:<last>:<count>:<kind>:<expiry ms>:<bits>[:<since ms>:<by>]|…", disjoint
+--                      segments in offset order, since when and by which receiver, by its identifier,
+--                      percent-encoded, if it said so; kind is d if the messages were deferred and go back there, s
+--                      if they are being filed (session.lua) or claimed exclusively and their expiry counts no
+--                      delivery, else n; bits, one character an offset, are '1' if the message has left the lease; no
+--                      bits mean that all stay. The lease that locks a session: "<run>[d],…", d if they were deferred
 --   expiries      zset lease id by when its first segment expires, ms, or by an earlier time
 --   redeliverable zset "<first>:<last>:<count>" by first: ranges granted before, to be granted again
 --   moving        hash offset -> "<count>|<intent:rest>" while a transfer is under way, or a transaction
@@ -31,7 +32,7 @@
 --                      its first and last chunk; "<number>=<session>" -> a chunk of what waits in it, in offset
 --                      order: "<run>,…"
 --   free          zset session that waits and that no client holds, by its turn
---   holders       hash lease that locks a session -> "<expiry>|<max_deliveries>|<session:rest>"
+--   holders       hash lease that locks a session -> "<expiry>|<max_deliveries>[@<since>][@<by:name>]|<session:rest>"
 --   states        hash session -> "<version>|<updated>|<stored:flag>|<value:rest>": updated is when it was set, ms;
 --                      stored is 1 if it has its record; the value is in base 64, "-" if it was cleared
 -- KEYS if duplicates are detected, behind those
@@ -147,11 +148,8 @@ local function join_state(version, updated, stored, value)
   return num(version) .. '|' .. num(updated) .. '|' .. stored .. '|' .. value
 end
 
--- <expiry>|<max_deliveries>|<session:rest>
-local HOLDER_FORM = '(%d+)|(%d+)|(.*)'
-local function join_holder(expiry, max_deliveries, session)
-  return num(expiry) .. '|' .. num(max_deliveries) .. '|' .. session
-end
+-- <expiry>|<max_deliveries>[@<since>][@<by:name>]|<session:rest>
+local HOLDER_FORM = '(%d+)|(%d+)%@?(%d*)%@?([^:|@]*)|(.*)'
 
 -- <offset>:<when>:<source:rest>
 local IDENTIFIER_FORM = '(%d+):(%d+):(.*)'

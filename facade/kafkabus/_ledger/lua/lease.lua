@@ -6,10 +6,11 @@
 
 local function split_lease(text)
   local segments = {}
-  for first, last, count, kind, expiry, bits in string.gmatch(text, '(%d+):(%d+):(%d+):([nds]):(%d+):([01]*)') do
+  local form = '(%d+):(%d+):(%d+):([nds]):(%d+):([01]*):?(%d*):?([^|]*)'
+  for first, last, count, kind, expiry, bits, since, by in string.gmatch(text, form) do
     segments[#segments + 1] = {
       first = tonumber(first), last = tonumber(last), count = tonumber(count), kind = kind,
-      expiry = tonumber(expiry), bits = bits,
+      expiry = tonumber(expiry), bits = bits, since = tonumber(since), by = by,
     }
   end
   return segments
@@ -54,6 +55,7 @@ local function join_lease(segments)
   for index, segment in ipairs(segments) do
     parts[index] = num(segment.first) .. ':' .. num(segment.last) .. ':' .. num(segment.count) .. ':' .. segment.kind
       .. ':' .. num(segment.expiry) .. ':' .. segment.bits
+      .. (segment.since and ':' .. num(segment.since) .. ':' .. segment.by or '')
   end
   return table.concat(parts, '|')
 end
@@ -235,12 +237,16 @@ local function store_lease(id, segments)
   write('HSET', LEASES, id, join_lease(segments))
 end
 
--- Writes a new lease. If the id exists already, a request failed half-way and is done again: messages that the lease
--- held beyond the new segments stay in it, so that they expire instead of vanishing.
-local function write_lease(id, segments)
+-- Writes a new lease of a receiver (by), if it said who it is. If the id exists already, a request failed half-way and
+-- is done again: messages that the lease held beyond the new segments stay in it, so that they expire instead of
+-- vanishing.
+local function write_lease(id, segments, by)
   local starts, merged = {}, {}
   for index, segment in ipairs(segments) do
     starts[segment.first], merged[index] = true, segment
+    if by then
+      segment.since, segment.by = now, by
+    end
   end
   for _, segment in ipairs(leased(id)) do
     if not starts[segment.first] then
@@ -313,7 +319,7 @@ local function expire_holder(id, held, counted)
     return dissolve(id, held, counted)
   end
   local again = num(now + 1000)
-  write('HSET', HOLDERS, id, join_holder(math.min(held.expiry, now), held.max_deliveries, held.name))
+  write_holder(id, held, math.min(held.expiry, now))
   write('ZADD', EXPIRIES, again, id)
 end
 

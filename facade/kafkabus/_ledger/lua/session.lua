@@ -110,7 +110,7 @@ operations.accept = function(op)
   local expiry = num(now + op.lock_ms)
   session.lease = op.lease
   write('ZADD', EXPIRIES, expiry, op.lease)
-  write('HSET', HOLDERS, op.lease, join_holder(expiry, op.max_deliveries, name))
+  write_holder(op.lease, { max_deliveries = op.max_deliveries, name = name, since = op.by and now, by = op.by }, expiry)
   store_session(session)
   write('ZREM', FREE, name)
   return { session = name, expiry = expiry }
@@ -179,7 +179,7 @@ operations.extend = function(op)
     return { gone = true }
   end
   local expiry = num(now + op.lock_ms)
-  write('HSET', HOLDERS, op.lease, join_holder(expiry, held.max_deliveries, held.name))
+  write_holder(op.lease, held, expiry)
   write('ZADD', EXPIRIES, expiry, op.lease)
   return { expiry = expiry }
 end

@@ -2,7 +2,7 @@
 --
 -- Defines split_chunk, join_run, last_of, split_front, each_chunk, common_runs, cut_chunk, session_at, new_session,
 -- store_session, starts_postponed, free_session, file_words, split_postponed_words, go_home, arrive, waiting_in,
--- holder, locked_by, filer_lease and unfiled.
+-- holder, write_holder, locked_by, filer_lease and unfiled.
 
 -- How long a chunk may be, in characters, before the next one begins.
 local CHUNK = 500
@@ -391,12 +391,21 @@ local function each_chunk(only, visit)
   end
 end
 
--- The lock of a session by this lease: until when, after how many deliveries a message is given up, which session.
+-- The lock of a session by this lease: until when, after how many deliveries a message is given up, since when and by
+-- which receiver, which session.
 local function holder(id)
   if SESSIONS then
-    local expiry, most, name = string.match(redis.call('HGET', HOLDERS, id) or '', '^' .. HOLDER_FORM .. '$')
-    return expiry and { expiry = tonumber(expiry), max_deliveries = tonumber(most), name = name }
+    local form = '^' .. HOLDER_FORM .. '$'
+    local expiry, most, since, by, name = string.match(redis.call('HGET', HOLDERS, id) or '', form)
+    return expiry and {
+      expiry = tonumber(expiry), max_deliveries = tonumber(most), since = tonumber(since), by = by, name = name,
+    }
   end
+end
+
+local function write_holder(id, held, expiry)
+  local taken = held.since and '@' .. num(held.since) .. '@' .. held.by or ''
+  write('HSET', HOLDERS, id, num(expiry) .. '|' .. num(held.max_deliveries) .. taken .. '|' .. held.name)
 end
 
 -- The same, if the lock has not expired.

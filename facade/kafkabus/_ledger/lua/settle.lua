@@ -268,11 +268,12 @@ operations.renew = function(op)
   local function keep(first, last, segment, until_ms)
     local previous = renewed[#renewed]
     if previous and previous.last == first - 1 and previous.expiry == until_ms and previous.count == segment.count
-      and previous.kind == segment.kind then
+      and previous.kind == segment.kind and previous.since == segment.since then
       previous.last = last
     else
       renewed[#renewed + 1] = {
         first = first, last = last, count = segment.count, kind = segment.kind, expiry = until_ms, bits = '',
+        since = segment.since, by = segment.by,
       }
     end
   end

@@ -149,7 +149,10 @@ local function rejoin(id, coming)
       added[#added + 1] = one
     end
   end
+  local other = segments[1]
   for _, one in ipairs(added) do
+    -- All messages of a lease were received together; if none is left, its receiver is not known any more.
+    one.since, one.by = other and other.since, other and other.by
     segments[#segments + 1] = one
   end
   table.sort(segments, function(a, b) return a.first < b.first end)

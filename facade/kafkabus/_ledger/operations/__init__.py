@@ -6,6 +6,7 @@ from kafkabus._ledger.operations.claim import IN_FLIGHT_LIMIT, Claim, Granted, S
 from kafkabus._ledger.operations.deferred import Recall, Seize
 from kafkabus._ledger.operations.duplicates import DetectDuplicates
 from kafkabus._ledger.operations.inspect import MARKS, Mark, MarkName, Peek, PeekedRange, Purge, SetRulesVersion
+from kafkabus._ledger.operations.locks import BreakLock, HeldLock, ListLocks, LockedRange
 from kafkabus._ledger.operations.schedule import Activate, Cancel, Schedule, ScheduleHeld
 from kafkabus._ledger.operations.session import (
     Accept,
@@ -44,6 +45,7 @@ __all__ = [
     "Activate",
     "AdoptTransfers",
     "BeginTransfer",
+    "BreakLock",
     "Cancel",
     "Claim",
     "Deferral",
@@ -54,13 +56,16 @@ __all__ = [
     "GetState",
     "GrantNext",
     "Granted",
+    "HeldLock",
     "Leave",
     "Ledger",
     "LedgerFigures",
     "LedgerRequest",
     "LedgerState",
+    "ListLocks",
     "ListSessions",
     "ListUpdatedStates",
+    "LockedRange",
     "Look",
     "Mark",
     "MarkName",

@@ -99,11 +99,13 @@ class Claim(Operation):
             messages may be among them.
         exclusive: Whether nothing is granted while anything else is under way, and no new message before those granted before.
         rules: Version of the subscription's rules by which ``seen`` was chosen; 0 if there are no rules.
+        by: The receiver, as leases name it; None if they do not.
     """
 
     __slots__ = (
         "_granted",
         "ahead",
+        "by",
         "exclusive",
         "lease",
         "limit",
@@ -128,10 +130,12 @@ class Claim(Operation):
         limit: int = IN_FLIGHT_LIMIT,
         exclusive: bool = False,
         rules: int = 0,
+        by: str | None = None,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
         self.rules = rules
+        self.by = by
         self.want = want
         self.exclusive = exclusive
         self.lock_ms = lock_ms
@@ -186,7 +190,7 @@ class Claim(Operation):
             arguments["ahead"] = self.ahead.end
             if self.ahead.epoch is not None:
                 arguments["epoch"] = self.ahead.epoch
-        return with_rules(arguments, self.rules)
+        return with_rules(with_holder(arguments, self.by), self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -223,6 +227,11 @@ def read_granted(reply: dict[str, Any]) -> Granted:
 def new_lease() -> str:
     """Make up a lease id: 64 random bits, so that no two are alike."""
     return os.urandom(8).hex()
+
+
+def with_holder(arguments: dict[str, Any], by: str | None) -> dict[str, Any]:
+    """Add the receiver that locks messages, if leases are to name it."""
+    return arguments if by is None else arguments | {"by": by}
 
 
 def with_rules(arguments: dict[str, Any], rules: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus._ledger.operations.base import Ledger, Operation
-from kafkabus._ledger.operations.claim import Seen, with_rules
+from kafkabus._ledger.operations.claim import Seen, with_holder, with_rules
 from kafkabus._ledger.operations.settle import Settlement
 from kafkabus._ledger.operations.wire_format import read_ranges
 from kafkabus._ledger.ranges import Range
@@ -22,12 +22,14 @@ class Recall(Operation):
         missing: Ranges that are not deferred; if there are any, nothing was done. Known when done.
         again: First and last offset and delivery count of the locked ranges.
         stale_rules: Whether a subscription's rules were changed since those by which the caller goes.
+        by: The receiver, as leases name it; None if they do not.
         now: When the messages were locked, ms since 1970 on Redis's clock.
         expiry: When the locks expire, ms since 1970 on Redis's clock.
     """
 
     __slots__ = (
         "again",
+        "by",
         "expiry",
         "gone",
         "lease",
@@ -50,8 +52,10 @@ class Recall(Operation):
         *,
         session: bool = False,
         rules: int = 0,
+        by: str | None = None,
     ) -> None:
         super().__init__(ledger)
+        self.by = by
         self.session = session
         self.rules = rules
         self.gone = self.stale_rules = False
@@ -72,7 +76,7 @@ class Recall(Operation):
             "lock_ms": self.lock_ms,
             "session": self.session,
         }
-        return with_rules(arguments, self.rules)
+        return with_rules(with_holder(arguments, self.by), self.rules)
 
     @override
     def undo(self) -> Operation:
@@ -112,6 +116,7 @@ class Seize(Operation):
         *,
         session: str | None = None,
         ahead_limit: int | None = None,
+        by: str | None = None,
     ) -> None:
         super().__init__(ledger)
         self.lease = lease
@@ -125,7 +130,7 @@ class Seize(Operation):
             arguments["session"] = session
         if ahead_limit is not None:
             arguments["ahead_limit"] = ahead_limit
-        self._arguments = with_rules(arguments, rules)
+        self._arguments = with_rules(with_holder(arguments, by), rules)
 
     @classmethod
     def undeliverable(cls, ledger: Ledger, lease: str, count: int, lock_ms: int, limit: int) -> Seize:

@@ -8,7 +8,7 @@ from typing import Any
 from typing_extensions import override
 
 from kafkabus._ledger.operations.base import Ledger, Operation
-from kafkabus._ledger.operations.claim import Granted, Seen, new_lease, read_granted, with_rules
+from kafkabus._ledger.operations.claim import Granted, Seen, new_lease, read_granted, with_holder, with_rules
 from kafkabus._ledger.operations.settle import Settlement
 from kafkabus._ledger.operations.wire_format import read_ranges, read_runs, words_of_offsets
 from kafkabus._ledger.ranges import Range, merge_offsets
@@ -130,14 +130,25 @@ class Accept(Operation):
     Attributes:
         accepted: The session's name; None if none was locked. Known when done.
         held: Whether another client holds the session that was asked for.
+        by: The receiver, as leases name it; None if they do not.
         expiry: When the lock expires, ms since 1970 on Redis's clock.
     """
 
-    __slots__ = ("accepted", "expiry", "held", "lease", "lock_ms", "max_deliveries", "session")
+    __slots__ = ("accepted", "by", "expiry", "held", "lease", "lock_ms", "max_deliveries", "session")
     grants = True
 
-    def __init__(self, ledger: Ledger, lease: str, session: str | None, lock_ms: int, max_deliveries: int) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        lease: str,
+        session: str | None,
+        lock_ms: int,
+        max_deliveries: int,
+        *,
+        by: str | None = None,
+    ) -> None:
         super().__init__(ledger)
+        self.by = by
         self.lease = lease
         self.session = session
         self.lock_ms = lock_ms
@@ -154,7 +165,7 @@ class Accept(Operation):
             "lock_ms": self.lock_ms,
             "max_deliveries": self.max_deliveries,
         }
-        return arguments if self.session is None else arguments | {"session": self.session}
+        return with_holder(arguments if self.session is None else arguments | {"session": self.session}, self.by)
 
     @override
     def undo(self) -> Operation | None:

@@ -38,7 +38,8 @@ from kafkabus._core.rule_properties import (
     filter_description,
     rule_properties,
 )
-from kafkabus._sync.admin.base import Administration, check_name, label_of, obey, reason_of, validate
+from kafkabus._sync.admin.base import check_name, label_of, obey, reason_of, validate
+from kafkabus._sync.admin.locks import LockAdministration
 from kafkabus._sync.compat import guard
 from kafkabus_mapping.entities import (
     EntityStatus,
@@ -64,7 +65,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 """Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
-class TopicAdministration(Administration):
+class TopicAdministration(LockAdministration):
     """Administers topics, subscriptions and rules."""
 
     @guard

@@ -38,7 +38,7 @@ class DeferredClaimer(NumberedClaimer):
     ) -> list[ServiceBusReceivedMessage]:
         """Lock deferred messages and read them; expired ones go where expired messages go."""
         scope, context = self._scope, self._scope.context
-        recalls = _recalls_of(entity, wanted, lock)
+        recalls = _recalls_of(entity, wanted, lock, self._scope.holder)
         reader = context.receiving.readers.reader_of(entity)
         context.ledger_client.execute(*recalls)
         if scope.session is not None and any(recall.gone for recall in recalls):
@@ -100,7 +100,9 @@ class DeferredClaimer(NumberedClaimer):
             raise self.missing_error(entity, strangers)
 
 
-def _recalls_of(entity: Entity, wanted: Mapping[int, list[int]], lock: SessionLock | None) -> list[Recall]:
+def _recalls_of(
+    entity: Entity, wanted: Mapping[int, list[int]], lock: SessionLock | None, holder: str | None
+) -> list[Recall]:
     """Return the operation that locks the messages of each partition, with the session's lease if there is one."""
     return [
         Recall(
@@ -110,6 +112,7 @@ def _recalls_of(entity: Entity, wanted: Mapping[int, list[int]], lock: SessionLo
             entity.lock_ms,
             session=lock is not None,
             rules=entity.rules_version,
+            by=holder,
         )
         for partition, offsets in wanted.items()
     ]

@@ -104,17 +104,18 @@ class HeldSession:
             raise ValueError(
                 "The handler has already been shutdown: this session's receiver was closed, get another from the client"
             )
-        lock = self.open(None, lambda: False)
+        lock = self.open(None, lambda: False, None)
         if lock.lost:
             raise self.lost_error()
         return lock
 
-    def open(self, wait: float | None, closed: Callable[[], bool]) -> SessionLock:
+    def open(self, wait: float | None, closed: Callable[[], bool], holder: str | None) -> SessionLock:
         """Lock the session if that was not done yet.
 
         Args:
             wait: The longest wait for an available session, in seconds; by default, and at most, the receiver's, else 65.
             closed: Returns whether no caller wants the session any more.
+            holder: The receiver, as leases name it; None if they do not.
 
         Raises:
             OperationTimeoutError: No session was available in time.
@@ -129,16 +130,16 @@ class HeldSession:
         most = self._max_wait_time or DEFAULT_OPEN_WAIT
         seconds = most if wait is None else min(wait, most)
         try:
-            lock, held = reader.accept(self._wanted, seconds, closed)
+            lock, held = reader.accept(self._wanted, seconds, closed, holder)
         except LedgersReplacedError as error:
             self._context.catalog.check_moved_on(entity, error)
-            return self.open(wait, closed)
+            return self.open(wait, closed, holder)
         if lock is not None and self.is_open:
             # Another task was faster.
             reader.leave(lock)
-            return self.open(wait, closed)
+            return self.open(wait, closed, holder)
         if self.is_open:
-            return self.open(wait, closed)
+            return self.open(wait, closed, holder)
         if lock is None:
             raise self._refused_error(held, seconds)
         self.lock = lock

@@ -98,7 +98,9 @@ class MessageClaimer:
 
         if lock is None:
             reader = context.receiving.readers.messages_of(entity)
-            grants = reader.receive(count, min(wait, reader.log.slice), is_over, take=take, most_bytes=most_bytes)
+            grants = reader.receive(
+                count, min(wait, reader.log.slice), is_over, take=take, most_bytes=most_bytes, holder=scope.holder
+            )
         else:
             reader = context.receiving.readers.sessions_of(entity)
             if most_bytes < math.inf:

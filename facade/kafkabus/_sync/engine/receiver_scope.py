@@ -26,6 +26,7 @@ class ReceiverScope:
         path: The queue or subscription, with its sub-queue.
         takes: Whether messages are received and deleted.
         session: The session that the receiver is for; None without one.
+        identifier: The receiver's identifier, which locks name.
         on_session_locked: Called when the session was locked.
 
     Attributes:
@@ -44,6 +45,7 @@ class ReceiverScope:
         *,
         takes: bool,
         session: HeldSession | None,
+        identifier: str,
         on_session_locked: Callable[[], None] | None,
     ) -> None:
         self.context = context
@@ -52,6 +54,7 @@ class ReceiverScope:
         self.takes = takes
         self.session = session
         self.is_closed = False
+        self._identifier = identifier
         self._on_session_locked = on_session_locked
 
     def check_open(self) -> None:
@@ -64,6 +67,11 @@ class ReceiverScope:
             raise ValueError(
                 "The handler has already been shutdown: this receiver was closed, get another from the client"
             )
+
+    @property
+    def holder(self) -> str | None:
+        """The receiver, as leases name it; None if they do not."""
+        return self.context.holder_of(self._identifier)
 
     def is_unwanted(self) -> bool:
         """Return whether no call waits for messages any more: the receiver was closed, or the caller has left."""
@@ -100,7 +108,7 @@ class ReceiverScope:
         if session is None:
             return None
         was_open = session.is_open
-        lock = session.open(wait, self.is_unwanted)
+        lock = session.open(wait, self.is_unwanted, self.holder)
         if lock.lost:
             raise session.lost_error()
         if not was_open and self._on_session_locked is not None:

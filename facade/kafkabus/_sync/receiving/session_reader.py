@@ -85,7 +85,7 @@ class SessionReader:
         self._plan.small_batches = True
 
     def accept(
-        self, session: str | None, timeout: float, closed: Callable[[], bool]
+        self, session: str | None, timeout: float, closed: Callable[[], bool], holder: str | None
     ) -> tuple[SessionLock | None, bool]:
         """Lock a session.
 
@@ -93,6 +93,7 @@ class SessionReader:
             session: The session's id; None: the session that has waited longest.
             timeout: The longest wait for a session that has messages, in seconds; one that is named need not have any.
             closed: Whether the receiver was closed, and wants none any more.
+            holder: The receiver, as leases name it; None if they do not.
 
         Returns:
             The lock, None if there is none; and whether another receiver holds the session that was named.
@@ -101,12 +102,14 @@ class SessionReader:
             ServiceBusError: Kafka or Redis cannot be reached, or the entity is gone.
         """
         if session is not None:
-            return self._lock(self.log.entity.ledgers[partition_of(session, self.log.entity.partitions)], session)
+            return self._lock(
+                self.log.entity.ledgers[partition_of(session, self.log.entity.partitions)], session, holder
+            )
         deadline = time.monotonic() + timeout
         waiter = self._line.enter(None)
         try:
             while not (self.log.is_closed or closed()):
-                lock = self._lock_free(waiter) if waiter.is_invited else None
+                lock = self._lock_free(waiter, holder) if waiter.is_invited else None
                 if lock is not None:
                     self._line.pass_on()
                     return lock, False
@@ -117,19 +120,19 @@ class SessionReader:
             self._line.leave(waiter)
         return None, False
 
-    def _lock_free(self, waiter: Waiter) -> SessionLock | None:
+    def _lock_free(self, waiter: Waiter, holder: str | None) -> SessionLock | None:
         """Lock the next session of a partition that may have one, the home partitions of this client first."""
         while free := self._line.free(waiter):
             partition = min(free, key=lambda candidate: (not self._plan.views[candidate].home, candidate))
-            lock, _ = self._lock(self.log.entity.ledgers[partition], None)
+            lock, _ = self._lock(self.log.entity.ledgers[partition], None, holder)
             if lock is not None:
                 return lock
             self._line.note_taken(partition, free[partition])
         return None
 
-    def _lock(self, ledger: Ledger, session: str | None) -> tuple[SessionLock | None, bool]:
+    def _lock(self, ledger: Ledger, session: str | None, holder: str | None) -> tuple[SessionLock | None, bool]:
         entity = self.log.entity
-        accept = Accept(ledger, new_lease(), session, entity.lock_ms, entity.max_deliveries)
+        accept = Accept(ledger, new_lease(), session, entity.lock_ms, entity.max_deliveries, by=holder)
         try:
             self._connections.ledger_client.execute(accept)
         except BaseException:

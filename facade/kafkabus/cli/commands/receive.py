@@ -186,16 +186,17 @@ def _check_delay(delay: timedelta, outcome: _Outcome) -> None:
         )
 
 
-def _lock_session(session: ServiceBusSession, stop: Stop) -> None:
-    """Lock a session, unless a signal comes before one is available.
+def _lock_session(receiver: ServiceBusReceiver, session: ServiceBusSession, stop: Stop) -> None:
+    """Lock a receiver's session, unless a signal comes before one is available.
 
     Raises:
         typer.Exit: No session was available in time.
     """
     from kafkabus._sync.engine.held_session import held_session_of
+    from kafkabus._sync.engine.receiver_engine import engine_of
 
     try:
-        held_session_of(session).open(None, stop.is_requested)
+        held_session_of(session).open(None, stop.is_requested, engine_of(receiver).scope.holder)
     except OperationTimeoutError as error:
         stop.end()
         say(str(error))
@@ -226,7 +227,7 @@ def _receive_all(
 ) -> int:
     """Receive, print and settle messages until there were enough, none came, or a signal came; return their number."""
     if receiver.session is not None:
-        _lock_session(receiver.session, stop)
+        _lock_session(receiver, receiver.session, stop)
     deletes = outcome is _Outcome.DELETE
     most = 1 if deletes and printout.may_close else BATCH
     received = 0

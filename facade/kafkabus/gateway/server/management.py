@@ -174,7 +174,7 @@ class ManagementNode(RequestNode):
         if node is not None:
             return node.receiver
         if takes not in self._receivers:
-            self._receivers[takes] = self.peer.namespace.receiver(self._path, takes=takes)
+            self._receivers[takes] = self.peer.namespace.receiver(self._path, self.link.attach.name, takes=takes)
         return self._receivers[takes]
 
     def _node(self, request: Request, body: Mapping[str, Any]) -> ReceiverNode | None:

@@ -51,6 +51,7 @@ class ServedNamespace:
     def receiver(
         self,
         path: EntityPath,
+        identifier: str,
         *,
         takes: bool = False,
         in_session: bool = False,
@@ -61,6 +62,7 @@ class ServedNamespace:
 
         Args:
             path: The queue or subscription, with its sub-queue.
+            identifier: The receiver's identifier, which its locks name.
             takes: Whether messages are deleted when they are received.
             in_session: Whether to receive from a session.
             session_id: Which one; None for the next that is available.
@@ -68,6 +70,7 @@ class ServedNamespace:
         """
         options: dict[str, Any] = {
             "receive_mode": ServiceBusReceiveMode.RECEIVE_AND_DELETE if takes else ServiceBusReceiveMode.PEEK_LOCK,
+            "client_identifier": identifier,
             "sub_queue": ServiceBusSubQueue(path.sub_queue.value) if path.is_dead_letter else None,
         }
         if in_session:

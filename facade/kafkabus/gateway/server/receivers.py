@@ -68,6 +68,7 @@ if TYPE_CHECKING:
 LOGGER = logging.getLogger("kafkabus.gateway")
 
 LOCKED_UNTIL: Final = Symbol("com.microsoft:locked-until-utc")
+RECEIVER_NAME: Final = Symbol("com.microsoft:receiver-name")
 
 SESSION_WAIT: Final = 60.0
 """How long a client waits for the next available session unless it says so, in seconds."""
@@ -184,6 +185,11 @@ class ReceiverNode(BaseNode):
             raise AmqpError(INTERNAL_ERROR, "the link is closed")
         return self._receiver
 
+    @property
+    def _identifier(self) -> str:
+        """The name that the client gave its receiver, or the link's."""
+        return str(fields_of(self.link.attach.properties).get(RECEIVER_NAME) or self.link.attach.name)
+
     async def open(self) -> None:
         """Accept the link when there is such an entity, and its session is locked.
 
@@ -235,7 +241,7 @@ class ReceiverNode(BaseNode):
         if self._receiver is not None:
             await self._receiver.close()
         self._receiver = receiver = self.peer.namespace.receiver(
-            self.path, in_session=self._asked.in_session, session_id=session_id, wait=wait
+            self.path, self._identifier, in_session=self._asked.in_session, session_id=session_id, wait=wait
         )
         await receiver.__aenter__()
 
@@ -622,7 +628,9 @@ class ReceiverNode(BaseNode):
             try:
                 entity = await namespace.entity(self.path)
                 async with (
-                    namespace.receiver(self.path) if self.session is None else nullcontext(self.receiver) as receiver
+                    namespace.receiver(self.path, self._identifier)
+                    if self.session is None
+                    else nullcontext(self.receiver) as receiver
                 ):
                     await RequestedSettlement(Verb.ABANDON).apply(namespace.context, entity, receiver, abandoned, None)
             except Exception as error:  # noqa: BLE001 - their locks end by themselves, and a discharge waits for this

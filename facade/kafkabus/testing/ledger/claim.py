@@ -26,7 +26,7 @@ def grant_returned(ledger: MemoryLedger, op: Arguments) -> list[tuple[int, Messa
     waiting = [] if filer_lease(ledger) else ledger.messages_in(MessageState.REDELIVERABLE)
     again = waiting[: op["want"]]
     kind: Kind = "s" if ledger.sessions.enabled or "exclusive" in op else "n"
-    write_lease(ledger, op["lease"], [offset for offset, _ in again], lock_ms=op["lock_ms"], kind=kind)
+    write_lease(ledger, op["lease"], [offset for offset, _ in again], lock_ms=op["lock_ms"], kind=kind, by=op.get("by"))
     if again and ledger.sessions.enabled:
         ledger.sessions.filer_lease = op["lease"]
     return again
@@ -153,6 +153,6 @@ def grant(ledger: MemoryLedger, op: Arguments) -> Reply:
             reply["limited"] = True
         if not op["settle_on_claim"]:
             kind: Kind = "s" if "exclusive" in op else "n"
-            write_lease(ledger, op["lease"], fresh, lock_ms=op["lock_ms"], kind=kind)
+            write_lease(ledger, op["lease"], fresh, lock_ms=op["lock_ms"], kind=kind, by=op.get("by"))
         move_cursor(ledger, op, cursor)
     return with_state(ledger, reply | {"fresh": merge_offsets(fresh), "expiry": ledger.now + op["lock_ms"]})

@@ -22,7 +22,7 @@ def recall(ledger: MemoryLedger, op: Arguments) -> Reply:
     missing = [offset for offset in offsets if not ledger.is_in(offset, MessageState.DEFERRED)]
     if missing:
         return {"missing": merge_offsets(missing)}
-    write_lease(ledger, op["lease"], offsets, lock_ms=op["lock_ms"], kind="d")
+    write_lease(ledger, op["lease"], offsets, lock_ms=op["lock_ms"], kind="d", by=op.get("by"))
     again = [(offset, offset, ledger.messages[offset].count) for offset in offsets]
     reply: Reply = {"missing": [], "again": again, "expiry": held.expiry if held else ledger.now + op["lock_ms"]}
     return reply | ({"stale_rules": True} if has_stale_rules(ledger, op) else {})
@@ -31,7 +31,7 @@ def recall(ledger: MemoryLedger, op: Arguments) -> Reply:
 def lock_segments(ledger: MemoryLedger, op: Arguments, segments: Sequence[tuple[int, Kind]]) -> Reply:
     """Lease messages, each with its kind; return the reply."""
     for offset, kind in segments:
-        write_lease(ledger, op["lease"], [offset], lock_ms=op["lock_ms"], kind=kind)
+        write_lease(ledger, op["lease"], [offset], lock_ms=op["lock_ms"], kind=kind, by=op.get("by"))
         ledger.messages[offset].wakes = 0
     again = [(offset, offset, ledger.messages[offset].count, kind) for offset, kind in segments]
     return {"again": again, "expiry": ledger.now + op["lock_ms"]}

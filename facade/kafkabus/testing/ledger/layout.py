@@ -54,6 +54,8 @@ class Message:
         verb: The operation that the transaction that prepared it does with it.
         session: The session that it is filed under.
         wakes: The time before which it is not granted, ms; 0 if it is not postponed.
+        since: When its lock began, ms; 0 if its receiver did not say who it is.
+        by: The receiver that has it locked, by its identifier.
     """
 
     state: MessageState
@@ -67,6 +69,8 @@ class Message:
     verb: str = ""
     session: str | None = None
     wakes: int = 0
+    since: int = 0
+    by: str = ""
 
 
 @dataclass(slots=True)
@@ -77,11 +81,15 @@ class SessionHolder:
         expiry: When the lock expires, ms.
         max_deliveries: The number of deliveries after which a message is dead-lettered.
         name: The session's id.
+        since: When the lock began, ms; 0 if its receiver did not say who it is.
+        by: The receiver that has it, by its identifier.
     """
 
     expiry: int
     max_deliveries: int
     name: str
+    since: int = 0
+    by: str = ""
 
 
 @dataclass(slots=True)

@@ -65,12 +65,15 @@ def wake_postponed(ledger: MemoryLedger) -> None:
             offer_session(ledger, message.session)
 
 
-def write_lease(ledger: MemoryLedger, lease: str, offsets: Iterable[int], *, lock_ms: int, kind: Kind = "n") -> None:
-    """Lock messages under a lease."""
+def write_lease(
+    ledger: MemoryLedger, lease: str, offsets: Iterable[int], *, lock_ms: int, kind: Kind = "n", by: str | None = None
+) -> None:
+    """Lock messages under a lease, of a receiver if it said who it is."""
     for offset in offsets:
         message = ledger.messages.setdefault(offset, Message(MessageState.LEASED, 0))
         message.state, message.lease, message.kind = MessageState.LEASED, lease, kind
         message.expiry = ledger.now + lock_ms
+        message.since, message.by = (0, "") if by is None else (ledger.now, by)
 
 
 def expiry_of(ledger: MemoryLedger, message: Message) -> int:

@@ -15,6 +15,7 @@ from kafkabus.testing.ledger.deferred import recall, seize, seize_undeliverable
 from kafkabus.testing.ledger.duplicates import detect_duplicates
 from kafkabus.testing.ledger.inspect import mark, peek, purge, set_rules_version
 from kafkabus.testing.ledger.layout import MemoryLedger, MessageState, RetryDelays
+from kafkabus.testing.ledger.locks import break_lock, list_locks
 from kafkabus.testing.ledger.prelude import Arguments, Reply, Run
 from kafkabus.testing.ledger.schedule import activate, cancel, schedule, schedule_held
 from kafkabus.testing.ledger.session import (
@@ -72,6 +73,8 @@ OPERATIONS: Mapping[str, Run] = {
     "extend": extend,
     "leave": leave,
     "list_sessions": list_sessions,
+    "list_locks": list_locks,
+    "break_lock": break_lock,
     "get_state": get_state,
     "set_state": set_state,
     "note_stored_state": note_stored_state,
@@ -81,7 +84,7 @@ OPERATIONS: Mapping[str, Run] = {
 }
 """The function of each operation."""
 
-LOOKING = frozenset({"claim", "peek", "take_snapshot", "note_refusal"})
+LOOKING = frozenset({"claim", "list_locks", "peek", "take_snapshot", "note_refusal"})
 """Operations that may change nothing; if one does, messages get into other states, or the cursor moves."""
 
 

@@ -59,7 +59,9 @@ def accept(ledger: MemoryLedger, op: Arguments) -> Reply:
         return {"held": True}
     ledger.sessions.free.pop(name, None)
     expiry = ledger.now + op["lock_ms"]
-    ledger.sessions.holders[op["lease"]] = SessionHolder(expiry, op["max_deliveries"], name)
+    ledger.sessions.holders[op["lease"]] = SessionHolder(
+        expiry, op["max_deliveries"], name, ledger.now if "by" in op else 0, op.get("by", "")
+    )
     return {"session": name, "expiry": expiry}
 
 
