@@ -630,6 +630,30 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
     assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
 
 
+def test_what_is_left_of_a_session_is_ended(namespace: Namespace) -> None:
+    """Its state is set before, without locking it; counts name available and locked sessions."""
+    namespace.run("queue", "create", "endless", "--plain", "--sessions")
+    assert "has no state" in namespace.run("session", "state", "endless", "s", code=3).stderr
+    namespace.run("session", "state", "endless", "s", "--set", "given up")
+    assert namespace.run("session", "state", "endless", "s").stdout == "given up\n"
+    namespace.run("session", "state", "endless", "s", "--clear")
+    namespace.run("session", "state", "endless", "s", code=3)
+    refused = namespace.run("session", "state", "endless", "s", "--set", "x", "--clear", code=2).stderr
+    assert "exclude each other" in " ".join(refused.replace("│", " ").split())
+    for session in ("s", "t"):
+        namespace.run("send", "endless", "one", "two", "--session-id", session)
+    assert "sessions: 1 available, 0 locked" in namespace.run("stats", "endless").stderr
+    ended = namespace.run("session", "dead-letter", "endless", "s", "--reason", "GivenUp")
+    assert ended.stdout == "dead-lettered 2 messages of session 's' of endless\n"
+    counts = namespace.json("stats", "endless")
+    assert (counts["available_sessions"], counts["locked_sessions"], counts["dead_letter"]) == (1, 0, 2)
+    assert "GivenUp" in namespace.run("dead-letter", "list", "endless").stdout
+    assert "deleted 2 messages" in namespace.run("session", "purge", "endless", "t", "--yes").stdout
+    assert "deleted 0 messages" in namespace.run("session", "purge", "endless", "t", "--yes", code=3).stdout
+    namespace.run("queue", "create", "sessionless", "--plain")
+    assert "has no sessions" in namespace.run("session", "purge", "sessionless", "t", code=1).stderr
+
+
 def test_sessions_of_a_subscription(namespace: Namespace) -> None:
     """They are listed and received as those of a queue."""
     namespace.run("topic", "create", "visits")

@@ -217,6 +217,7 @@ def test_metrics_count_messages_of_an_entity(server: Serving, namespace: str) ->
             wait_until(expected, "the metrics have the counts")
     found = server.metrics()
     assert "news/Subscriptions/audit" in found["kafkabus_locked_sessions"]
+    assert "news/Subscriptions/audit" in found["kafkabus_available_sessions"]
     assert "shipments" not in found["kafkabus_active_messages"]
     assert found["kafkabus_redis_call_seconds_count"][""] > 0
     assert found["kafkabus_upkeep_lateness_seconds_count"][""] > 0

@@ -10,10 +10,11 @@ from typing import Any, Literal
 import kubernetes_validate
 import pytest
 import yaml
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
 from kafkabus._core.settings import parse_settings
+from kafkabus.upkeep.metrics import ENTITY_METRICS
 from kafkabus_mapping.connection import BOOTSTRAP_SERVERS_VARIABLE
 
 DOCKER = Path(__file__).resolve().parents[2] / "docker"
@@ -27,7 +28,7 @@ OF_KUBERNETES = (
     "secret.example.yaml",
     "service.yaml",
 )
-APPLIED_BY_HAND = {"kustomization.yaml", "secret.example.yaml", "servicemonitor.yaml"}
+APPLIED_BY_HAND = {"kustomization.yaml", "scaledobject.example.yaml", "secret.example.yaml", "servicemonitor.yaml"}
 """Files that are no resources of the kustomization."""
 
 
@@ -86,6 +87,57 @@ class ServiceMonitor(_Part):
     kind: Literal["ServiceMonitor"]
     metadata: Metadata
     spec: MonitorSpec
+
+
+class PrometheusQuery(_Part):
+    """The fields of KEDA's Prometheus scaler that are used here; values are texts."""
+
+    server_address: str
+    query: str
+    threshold: str = Field(pattern=r"^\d+$")
+    activation_threshold: str = Field(pattern=r"^\d+$")
+
+
+class Trigger(_Part):
+    """A scaler of KEDA's, with its settings."""
+
+    type: Literal["prometheus"]
+    metadata: PrometheusQuery
+
+
+class ScaleTarget(_Part):
+    """The Deployment that is scaled."""
+
+    name: str
+
+
+class ScaledObjectSpec(_Part):
+    """The fields of a ScaledObject's specification that are used here."""
+
+    scale_target_ref: ScaleTarget
+    polling_interval: int
+    cooldown_period: int
+    min_replica_count: int
+    max_replica_count: int
+    triggers: list[Trigger] = Field(min_length=1)
+
+
+class NamedObject(_Part):
+    """Metadata that are a name alone."""
+
+    name: str
+
+
+class ScaledObject(_Part):
+    """The fields of KEDA's ScaledObject that are used here. Others are errors.
+
+    Source: https://keda.sh/docs/latest/reference/scaledobject-spec/ and https://keda.sh/docs/latest/scalers/prometheus/.
+    """
+
+    api_version: Literal["keda.sh/v1alpha1"]
+    kind: Literal["ScaledObject"]
+    metadata: NamedObject
+    spec: ScaledObjectSpec
 
 
 MONITOR = ServiceMonitor.model_validate(read(FOLDER / "servicemonitor.yaml"))
@@ -211,3 +263,14 @@ def test_compose_files_name_services_and_images_that_exist() -> None:
         for name, service in services.items():
             assert "build" in service or re.search(r":(?!latest$)[\w.${}:-]+$", service["image"]), (path, name)
             assert {*service.get("depends_on", ())} <= services.keys(), (path, name)
+
+
+def test_sessions_are_scaled_by_metrics_that_there_are() -> None:
+    """A query for a metric that is not there would keep all receivers stopped."""
+    scaled = ScaledObject.model_validate(read(FOLDER / "scaledobject.example.yaml"))
+    (trigger,) = scaled.spec.triggers
+    named = set(re.findall(r"kafkabus_\w+", trigger.metadata.query))
+    assert named == {"kafkabus_available_sessions", "kafkabus_locked_sessions"}
+    assert named <= {metric.name for metric in ENTITY_METRICS}
+    with pytest.raises(ValidationError, match="pollInterval"):
+        ScaledObjectSpec.model_validate({**read(FOLDER / "scaledobject.example.yaml")["spec"], "pollInterval": 1})

@@ -434,6 +434,9 @@ class SubscriptionRuntimeProperties:
         transfer_dead_letter_message_count: Messages that could not be forwarded.
         partitions: The counts of each partition; kafkabus's own.
         postponed_message_count: How many of the active messages are postponed; kafkabus's own.
+        available_session_count: How many sessions wait and are not locked; messages of a partition that no receiver has come
+            to yet count as one. None without sessions; kafkabus's own.
+        locked_session_count: How many sessions receivers have locked; None without sessions; kafkabus's own.
     """
 
     name: str
@@ -447,6 +450,8 @@ class SubscriptionRuntimeProperties:
     transfer_dead_letter_message_count: int = 0
     partitions: tuple[PartitionRuntimeProperties, ...] = field(default=())
     postponed_message_count: int = 0
+    available_session_count: int | None = None
+    locked_session_count: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -483,6 +488,9 @@ class QueueRuntimeProperties:
         size_in_bytes: Of all of these, as their sizes are counted; estimated by the mean of some 16 of each queue of them.
         partitions: The counts of each partition; kafkabus's own.
         postponed_message_count: How many of the active messages are postponed; kafkabus's own.
+        available_session_count: How many sessions wait and are not locked; messages of a partition that no receiver has come
+            to yet count as one. None without sessions; kafkabus's own.
+        locked_session_count: How many sessions receivers have locked; None without sessions; kafkabus's own.
     """
 
     name: str
@@ -498,3 +506,5 @@ class QueueRuntimeProperties:
     transfer_dead_letter_message_count: int = 0
     partitions: tuple[PartitionRuntimeProperties, ...] = field(default=())
     postponed_message_count: int = 0
+    available_session_count: int | None = None
+    locked_session_count: int | None = None

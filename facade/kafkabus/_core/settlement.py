@@ -10,6 +10,7 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import MessageAlreadySettled, MessageLockLostError, ServiceBusQuotaExceededError
 from kafkabus._core.message import ServiceBusReceivedMessage, receipt_of
 from kafkabus._ledger.ranges import Range, merge_offsets
+from kafkabus_mapping.codec import LONGEST_REASON
 from kafkabus_mapping.entities import LONGEST_DELAY
 
 DEFERRED_LIMIT = 100_000
@@ -163,3 +164,26 @@ def too_much_changed(entity: Entity, partition: int, limit: int) -> ServiceBusQu
         f"messages of a partition 16,777,216: more than {limit} would be kept. Change fewer or shorter ones, or settle "
         "messages whose properties were changed; nothing was done"
     )
+
+
+def check_reason(name: str, text: str | None) -> None:
+    """Check that a text on why a message is dead-lettered can be stored with it.
+
+    Raises:
+        TypeError: The text is no ``str``.
+        ValueError: The text is too long, or holds half of a surrogate pair.
+    """
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is {type(text).__name__}: use str; nothing was done")
+    if len(text) > LONGEST_REASON:
+        raise ValueError(
+            f"{name} has {len(text):,} characters, and Service Bus takes {LONGEST_REASON:,}: shorten it; nothing was done"
+        )
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} holds half of a surrogate pair, at position {error.start}: nothing was done"
+        ) from error

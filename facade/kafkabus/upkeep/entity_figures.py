@@ -52,7 +52,9 @@ class EntityFigures:
         deferred: Deferred messages.
         postponed: Messages that were given back, and are not received again before a time.
         locked: Locked messages; None if there are sessions.
-        held_sessions: Sessions that clients hold; None if there are none.
+        held_sessions: Sessions that clients hold; None if the entity has none.
+        available_sessions: Sessions that wait and that no client holds; messages of a partition that no receiver has come to
+            yet count as one. None if the entity has none.
         moving: Messages on their way into another log.
         stored: Records that the log ever had; it never falls.
         settled: Offsets below the cursor that hold no message that is left; it never falls.
@@ -69,6 +71,7 @@ class EntityFigures:
     postponed: int | None = None
     locked: int | None = None
     held_sessions: int | None = None
+    available_sessions: int | None = None
     moving: int | None = None
     stored: int | None = None
     settled: int | None = None
@@ -93,7 +96,7 @@ class EntityFigures:
             setattr(self, name, _join_figures(max, getattr(self, name), getattr(before, name)))
 
 
-_SUMMED = ("active", "scheduled", "deferred", "postponed", "locked", "held_sessions", "moving")
+_SUMMED = ("active", "scheduled", "deferred", "postponed", "locked", "held_sessions", "available_sessions", "moving")
 _LONGEST = ("oldest", "unwritten")
 COUNTERS = ("stored", "settled", "returned")
 """The figures that only grow."""
@@ -183,9 +186,13 @@ class FiguresReader:
             figures.stored = sum(ends)
         if entity.is_topic:
             return figures
-        active = [
-            0 if ledger is None else _active(ledger, end, maintainer.holes(partition, ledger.cursor))
+        ahead = [
+            0 if ledger is None else _ahead(ledger, end, maintainer.holes(partition, ledger.cursor))
             for partition, (ledger, end) in enumerate(zip(ledgers, ends, strict=True))
+        ]
+        active = [
+            waiting + (0 if ledger is None else max(0, ledger.in_flight - ledger.scheduled - ledger.moving))
+            for waiting, ledger in zip(ahead, ledgers, strict=True)
         ]
         figures.active = sum(active)
         figures.skew = max(active) * len(active) / sum(active) if any(active) else 1.0
@@ -195,6 +202,7 @@ class FiguresReader:
         figures.returned = sum(ledger.returned for ledger in known)
         if has_sessions(entity.path, entity.description):
             figures.held_sessions = sum(ledger.held_sessions for ledger in known)
+            figures.available_sessions = sum(ledger.free_sessions for ledger in known) + sum(map(bool, ahead))
         else:
             figures.locked = sum(ledger.locked for ledger in known)
         return figures
@@ -226,10 +234,9 @@ def _refused_copies(entity: Entity, ledgers: Sequence[LedgerFigures | None]) -> 
     return tuple(copies[:REFUSED_SHOWN])
 
 
-def _active(ledger: LedgerFigures, end: int, holes: int) -> int:
-    """Return how many messages of a partition wait or are locked; see ``Administration._counts``."""
-    waiting = max(0, end - ledger.cursor - ledger.skipped - holes)
-    return waiting + max(0, ledger.in_flight - ledger.scheduled - ledger.moving)
+def _ahead(ledger: LedgerFigures, end: int, holes: int) -> int:
+    """Return how many messages of a partition no receiver has come to yet; see ``Administration._counts``."""
+    return max(0, end - ledger.cursor - ledger.skipped - holes)
 
 
 def _join_figures(join: Callable[[list[float]], float], *figures: float | None) -> float | None:

@@ -49,7 +49,7 @@ class _EntityMetric(NamedTuple):
     sub_queue: SubQueue = SubQueue.NONE
 
 
-_ENTITY_METRICS = (
+ENTITY_METRICS = (
     _EntityMetric(
         "kafkabus_active_messages",
         "Messages that wait or are locked, deferred and postponed ones included, as the administration counts them; duplicates "
@@ -70,6 +70,12 @@ _ENTITY_METRICS = (
     ),
     _EntityMetric(
         "kafkabus_locked_sessions", "Sessions that clients hold, of entities with sessions.", "held_sessions"
+    ),
+    _EntityMetric(
+        "kafkabus_available_sessions",
+        "Sessions that wait and that no client holds, of entities with sessions; the messages of a partition that no receiver "
+        "has come to yet count as one.",
+        "available_sessions",
     ),
     _EntityMetric(
         "kafkabus_moving_messages",
@@ -265,7 +271,7 @@ class UpkeepMetrics(Collector):
         yield _gauge(
             "kafkabus_metrics_reading_seconds", "How long the last reading of figures of entities took.", self._read_for
         )
-        for metric in _ENTITY_METRICS:
+        for metric in ENTITY_METRICS:
             yield _family(metric, namespace, {} if entities is None else entities[metric.sub_queue])
         yield _refused_metric(namespace, {} if entities is None else entities)
 

@@ -86,6 +86,19 @@ P_NAMES = ParamSpec("P_NAMES")
 D = TypeVar("D", bound=EntityDescription)
 
 
+class SessionCounts(NamedTuple):
+    """The numbers of an entity's sessions.
+
+    Attributes:
+        available: Sessions that wait and that no receiver has; messages of a partition that no receiver has come to yet count
+            as one.
+        locked: Sessions that receivers have.
+    """
+
+    available: int
+    locked: int
+
+
 class PartitionCounts(NamedTuple):
     """The numbers of an entity's messages, each for all partitions in their order.
 
@@ -94,12 +107,14 @@ class PartitionCounts(NamedTuple):
         postponed: Those of them that are postponed.
         scheduled: Messages whose time has not come.
         moving: Messages on their way to another entity.
+        sessions: Sessions that are available, and that are locked; None if the entity has none.
     """
 
     active: list[int]
     postponed: list[int]
     scheduled: list[int]
     moving: list[int]
+    sessions: SessionCounts | None = None
 
 
 class Administration:
@@ -293,18 +308,40 @@ class Administration:
         if entity.detects_duplicates or any(state is not None and state.skipped for state in states):
             skipped = await self._find_skipped(await context.catalog.entity(path))
         holes = await self._holes(entity, states, ends, skipped)
+        ahead = [
+            ends[partition] - starts[partition]
+            if state is None
+            else max(0, ends[partition] - state.cursor - len(skipped[partition]) - holes[partition])
+            for partition, state in enumerate(states)
+        ]
         return PartitionCounts(
             active=[
-                ends[partition] - starts[partition]
-                if state is None
-                else max(0, ends[partition] - state.cursor - len(skipped[partition]) - holes[partition])
-                + max(0, state.in_flight - state.scheduled - state.moving)
-                for partition, state in enumerate(states)
+                waiting + (0 if state is None else max(0, state.in_flight - state.scheduled - state.moving))
+                for waiting, state in zip(ahead, states, strict=True)
             ],
             postponed=[0 if state is None else state.postponed for state in states],
             scheduled=scheduled,
             moving=moving,
+            sessions=(await self._count_sessions([(entity, ahead)])).get(path.key),
         )
+
+    async def _count_sessions(self, counted: Sequence[tuple[Entity, Sequence[int]]]) -> dict[str, SessionCounts]:
+        """Count the sessions of those entities that have some, by the keys of their paths.
+
+        Args:
+            counted: The entities, and of each how many messages of each partition no receiver has come to yet.
+        """
+        with_sessions = [(entity, ahead) for entity, ahead in counted if entity.has_sessions]
+        ledgers = [ledger for entity, _ in with_sessions for ledger in entity.ledgers]
+        figures = iter(await self._connections().ledger_client.figures(ledgers) if ledgers else ())
+        found: dict[str, SessionCounts] = {}
+        for entity, ahead in with_sessions:
+            known = [ledger for ledger in itertools.islice(figures, entity.partitions) if ledger is not None]
+            found[entity.path.key] = SessionCounts(
+                available=sum(ledger.free_sessions for ledger in known) + sum(map(bool, ahead)),
+                locked=sum(ledger.held_sessions for ledger in known),
+            )
+        return found
 
     async def _holes(
         self,

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 
-from kafkabus._async.admin.base import check_name, latest_use
+from kafkabus._async.admin.base import SessionCounts, check_name, latest_use
 from kafkabus._async.admin.topics import TopicAdministration
 from kafkabus._async.compat import guard
 from kafkabus._core.entity import Entity
@@ -248,10 +248,13 @@ class ServiceBusAdministrationClient(TopicAdministration):
             ):
                 empty.append(entity)
         heard = await context.ledger_client.last_heartbeats([entity.receivers_key for entity in empty])
+        sessions = await self._count_sessions([(entity, ()) for entity in empty])
         described = {description.name: description for description in listed}
         return {
             entity.path.name: _counts_of(
-                described[entity.path.name], accessed_at=latest_use(described[entity.path.name], moment)
+                described[entity.path.name],
+                accessed_at=latest_use(described[entity.path.name], moment),
+                sessions=sessions.get(entity.path.key),
             )
             for entity, moment in zip(empty, heard, strict=True)
         }
@@ -274,6 +277,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             dead=dead,
             undelivered=undelivered,
             size=size,
+            sessions=counts.sessions,
             accessed_at=await self._access_time(path, description),
         )
 
@@ -292,6 +296,7 @@ def _counts_of(
     dead: Sequence[int] = (),
     undelivered: Sequence[int] = (),
     size: int = 0,
+    sessions: SessionCounts | None = None,
 ) -> QueueRuntimeProperties:
     """Return a queue's counts; each sequence holds a number for each partition, or nothing."""
     nothing = [0] * description.partitions
@@ -308,6 +313,8 @@ def _counts_of(
         transfer_dead_letter_message_count=sum(undelivered),
         size_in_bytes=size,
         postponed_message_count=sum(postponed),
+        available_session_count=None if sessions is None else sessions.available,
+        locked_session_count=None if sessions is None else sessions.locked,
         partitions=tuple(
             PartitionRuntimeProperties(
                 partition=partition,

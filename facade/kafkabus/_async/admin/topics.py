@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from pydantic import ValidationError
 
 from kafkabus._async.admin.base import check_name, label_of, obey, reason_of, validate
-from kafkabus._async.admin.locks import LockAdministration
+from kafkabus._async.admin.sessions import SessionAdministration
 from kafkabus._async.compat import guard
 from kafkabus._core.entity_properties import (
     AuthorizationRule,
@@ -64,7 +64,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 """Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
-class TopicAdministration(LockAdministration):
+class TopicAdministration(SessionAdministration):
     """Administers topics, subscriptions and rules."""
 
     @guard
@@ -686,6 +686,8 @@ class TopicAdministration(LockAdministration):
             transfer_message_count=sum(counts.moving),
             transfer_dead_letter_message_count=sum(undelivered),
             postponed_message_count=sum(counts.postponed),
+            available_session_count=None if counts.sessions is None else counts.sessions.available,
+            locked_session_count=None if counts.sessions is None else counts.sessions.locked,
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,

@@ -25,8 +25,7 @@ from kafkabus._core.exceptions import MessageAlreadySettled
 from kafkabus._core.message import ServiceBusMessageState, ServiceBusReceivedMessage
 from kafkabus._core.message_search import EXAMINED, MessageSearch, PeekedMessages
 from kafkabus._core.rule_properties import RuleFilter
-from kafkabus._core.settlement import SettlementBatch, raise_lost
-from kafkabus_mapping.codec import LONGEST_REASON
+from kafkabus._core.settlement import SettlementBatch, check_reason, raise_lost
 from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.properties import PropertyValue
@@ -336,8 +335,8 @@ class ServiceBusReceiver:
         transaction: ServiceBusTransaction | None = None,
     ) -> None:
         """Dead-letter several messages for the same reason; see ``dead_letter_message`` and ``complete_messages``."""
-        _check_reason("reason", reason)
-        _check_reason("error_description", error_description)
+        check_reason("reason", reason)
+        check_reason("error_description", error_description)
         batches = self._batches(messages, transaction)
         settler = self._engine.settler
         verb = settler.dead_letter_verb
@@ -464,8 +463,8 @@ class ServiceBusReceiver:
         Raises:
             ValueError: Also if the receiver's mode is ``RECEIVE_AND_DELETE``.
         """
-        _check_reason("reason", reason)
-        _check_reason("error_description", error_description)
+        check_reason("reason", reason)
+        check_reason("error_description", error_description)
         self._check_locks()
         messages = await self._by_number(sequence_numbers)
         await self._engine.settler.dead_letter(self._batches(messages, None), reason, error_description, {})
@@ -604,26 +603,3 @@ class ServiceBusReceiver:
         if transaction is not None:
             transaction._check(self._engine.scope.context)
         return self._engine.settler.check(messages)
-
-
-def _check_reason(name: str, text: str | None) -> None:
-    """Check that a text on why a message is dead-lettered can be stored with it.
-
-    Raises:
-        TypeError: The text is no ``str``.
-        ValueError: The text is too long, or holds half of a surrogate pair.
-    """
-    if text is None:
-        return
-    if not isinstance(text, str):
-        raise TypeError(f"{name} is {type(text).__name__}: use str; nothing was done")
-    if len(text) > LONGEST_REASON:
-        raise ValueError(
-            f"{name} has {len(text):,} characters, and Service Bus takes {LONGEST_REASON:,}: shorten it; nothing was done"
-        )
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} holds half of a surrogate pair, at position {error.start}: nothing was done"
-        ) from error

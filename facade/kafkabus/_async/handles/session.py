@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 from datetime import datetime
 
 from kafkabus._async.compat import guard
 from kafkabus._async.context import ClientContext
 from kafkabus._async.engine.held_session import HeldSession
+from kafkabus._async.engine.session_state import encode_state, stored_state
 from kafkabus._async.receiving.session_reader import SessionLock
 from kafkabus._core.compatibility import check_timeout, warn_unsupported
 from kafkabus._core.entity import Entity, LedgersReplacedError
-from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout, MessageSizeExceededError
+from kafkabus._core.exceptions import AutoLockRenewFailed, AutoLockRenewTimeout
 from kafkabus._ledger.operations import GetState, ListSessions, ListUpdatedStates, SetState
 from kafkabus_mapping.codec import from_milliseconds, to_milliseconds
 from kafkabus_mapping.names import EntityPath
@@ -113,14 +113,9 @@ class ServiceBusSession:
         """
         warn_unsupported(unsupported)
         check_timeout(timeout)
-        content = _state_bytes(state)
         lock = await self._held.require_lock()
         entity = await self._context.catalog.entity(self._path)
-        if content is not None and len(content) > entity.max_message_bytes:
-            raise MessageSizeExceededError(
-                f"a state of {len(content)} bytes: the namespace takes {entity.max_message_bytes}; nothing was changed"
-            )
-        value = None if content is None else base64.b64encode(content).decode()
+        value = encode_state(entity, state)
         await self._state(entity, lock, SetState(entity.ledgers[lock.partition], lock.lease, value))
 
     async def _state(self, entity: Entity, lock: SessionLock, ask: GetState | SetState) -> bytes | None:
@@ -129,12 +124,7 @@ class ServiceBusSession:
         await self._context.ledger_client.execute(ask)
         if ask.gone:
             raise self._held.note_lost(lock)
-        if ask.state is None:
-            return None
-        if not ask.state.stored:
-            # Also if another receiver set the state and did not get to the end: a state that was seen is not taken back.
-            await self._context.stores.session_states.store(entity, ask.ledger, ask.state)
-        return None if ask.state.value is None else base64.b64decode(ask.state.value)
+        return await stored_state(self._context, entity, ask)
 
 
 async def session_ids(context: ClientContext, path: EntityPath, state_updated_after: datetime | None) -> list[str]:
@@ -158,13 +148,3 @@ async def session_ids(context: ClientContext, path: EntityPath, state_updated_af
         await context.catalog.check_moved_on(entity, error)
         return await session_ids(context, path, state_updated_after)
     return sorted({name for operation in asked for name in operation.names})
-
-
-def _state_bytes(state: object) -> bytes | None:
-    if isinstance(state, str):
-        return state.encode()
-    if isinstance(state, (bytes, bytearray)):
-        return bytes(state)
-    if state is None:
-        return None
-    raise TypeError(f"a state of type {type(state).__name__}: give a str, bytes, or None to clear it")

@@ -4,7 +4,7 @@
 -- ARGV  1 how many ranges are counted at the most of those that wait to be granted again
 -- Reply nothing if there is no ledger, else {the text "changed", cursor, in flight, scheduled, moving, records beyond
 --       the cursor that no claim may grant, deferred, waiting to be granted again, postponed, sessions that clients hold,
---       deliveries after which messages waited again, the copies that their destinations refuse, each as
+--       and sessions that are available, deliveries after which messages waited again, the copies that their destinations refuse, each as
 --       "<offset>:<bytes>"}
 -- Effect: none.
 
@@ -28,5 +28,6 @@ return {
   ledger.changed, num(ledger.cursor), num(ledger.in_flight), num(redis.call('ZCARD', SCHEDULED)),
   num(math.max(0, ledger.moving)), num(skipped), num(redis.call('ZCARD', DEFERRED)), num(waiting),
   num(redis.call('ZCARD', POSTPONED)),
-  num(SESSIONS and redis.call('HLEN', HOLDERS) or 0), redis.call('HGET', META, 'returned') or '0', refused
+  num(SESSIONS and redis.call('HLEN', HOLDERS) or 0),
+  num(SESSIONS and redis.call('ZCARD', FREE) or 0), redis.call('HGET', META, 'returned') or '0', refused
 }

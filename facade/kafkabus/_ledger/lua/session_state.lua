@@ -2,9 +2,10 @@
 -- where the last record of a session counts; versions show which state is later.
 --
 -- Defines
---   get_state {lease}  of the session that the lease locks. Reply: {"gone": true} if the lease has expired,
---             or as of note_stored_state; {} if there is none
---   set_state {lease, value}    sets it; without value, clears it. Reply: {"gone": true} or as of note_stored_state
+--   get_state {lease, session}  of the session that the lease locks, or that is named. Reply: {"gone": true} if the
+--             lease has expired, or as of note_stored_state; {} if there is none
+--   set_state {lease, session, value}  sets it; without value, clears it. Reply: {"gone": true} or as of
+--             note_stored_state
 --   note_stored_state {session, version}  a record of this version was stored
 --             Reply: {}, or if a state of another version counts, that one, whose record is to be stored
 --                    again: {"session": name, "version": number, "updated": ms, "value": text, "unstored": true}; no
@@ -30,29 +31,35 @@ local function put_state(name, state)
   write('HSET', STATES, name, join_state(state.version, state.updated, state.stored and '1' or '0', state.value))
 end
 
+-- The session that an operation is about; nothing if its lease has expired.
+local function session_asked(op)
+  local held = not op.session and locked_by(op.lease)
+  return op.session or held and held.name
+end
+
 operations.get_state = function(op)
   expire_leases()
-  local held = locked_by(op.lease)
-  if not held then
+  local name = session_asked(op)
+  if not name then
     return { gone = true }
   end
-  local state = state_of(held.name)
-  return state and tell_state(held.name, state) or {}
+  local state = state_of(name)
+  return state and tell_state(name, state) or {}
 end
 
 operations.set_state = function(op)
   expire_leases()
-  local held = locked_by(op.lease)
-  if not held then
+  local name = session_asked(op)
+  if not name then
     return { gone = true }
   end
-  local before = state_of(held.name)
+  local before = state_of(name)
   local state = {
     version = math.max(before and before.version or 0, ledger.version) + 1, updated = num(now), stored = false,
     value = op.value or '-',
   }
-  put_state(held.name, state)
-  return tell_state(held.name, state)
+  put_state(name, state)
+  return tell_state(name, state)
 end
 
 operations.note_stored_state = function(op)

@@ -149,6 +149,7 @@ class LedgerFigures:
         waiting: How many wait to be granted again; in a queue with sessions, of those that are not in their sessions.
         postponed: How many are postponed.
         held_sessions: How many sessions clients hold.
+        free_sessions: How many sessions wait that no client holds.
         returned: After how many deliveries messages waited again, since Redis has had the ledger.
         refused: Copies that their destinations refuse: offset of the message, and size of the copy in bytes; some of them.
     """
@@ -163,6 +164,7 @@ class LedgerFigures:
     waiting: int
     postponed: int
     held_sessions: int
+    free_sessions: int
     returned: int
     refused: tuple[tuple[int, int], ...] = field(default=(), kw_only=True)
 

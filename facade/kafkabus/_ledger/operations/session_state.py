@@ -59,33 +59,39 @@ class _OfState(Operation):
 
 
 class GetState(_OfState):
-    """Asks for the state of a locked session."""
+    """Asks for the state of the session that a lease locks, or of one that is named, whether it is locked or not."""
 
-    __slots__ = ("lease",)
+    __slots__ = ("lease", "session")
 
-    def __init__(self, ledger: Ledger, lease: str) -> None:
+    def __init__(self, ledger: Ledger, lease: str = "", *, session: str | None = None) -> None:
         super().__init__(ledger)
         self.lease = lease
+        self.session = session
 
     @override
     def arguments(self) -> dict[str, Any]:
-        return {"op": "get_state", "lease": self.lease}
+        return {"op": "get_state"} | _about(self.lease, self.session)
 
 
 class SetState(_OfState):
-    """Sets the state of a locked session, in base 64; None clears it."""
+    """Sets the state of a session, in base 64; None clears it. See ``GetState``."""
 
-    __slots__ = ("lease", "value")
+    __slots__ = ("lease", "session", "value")
 
-    def __init__(self, ledger: Ledger, lease: str, value: str | None) -> None:
+    def __init__(self, ledger: Ledger, lease: str, value: str | None, *, session: str | None = None) -> None:
         super().__init__(ledger)
         self.lease = lease
+        self.session = session
         self.value = value
 
     @override
     def arguments(self) -> dict[str, Any]:
-        arguments = {"op": "set_state", "lease": self.lease}
+        arguments = {"op": "set_state"} | _about(self.lease, self.session)
         return arguments if self.value is None else arguments | {"value": self.value}
+
+
+def _about(lease: str, session: str | None) -> dict[str, Any]:
+    return {"lease": lease} if session is None else {"session": session}
 
 
 class NoteStoredState(_OfState):

@@ -39,7 +39,7 @@ from kafkabus._core.rule_properties import (
     rule_properties,
 )
 from kafkabus._sync.admin.base import check_name, label_of, obey, reason_of, validate
-from kafkabus._sync.admin.locks import LockAdministration
+from kafkabus._sync.admin.sessions import SessionAdministration
 from kafkabus._sync.compat import guard
 from kafkabus_mapping.entities import (
     EntityStatus,
@@ -65,7 +65,7 @@ SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "re
 """Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
-class TopicAdministration(LockAdministration):
+class TopicAdministration(SessionAdministration):
     """Administers topics, subscriptions and rules."""
 
     @guard
@@ -673,6 +673,8 @@ class TopicAdministration(LockAdministration):
             transfer_message_count=sum(counts.moving),
             transfer_dead_letter_message_count=sum(undelivered),
             postponed_message_count=sum(counts.postponed),
+            available_session_count=None if counts.sessions is None else counts.sessions.available,
+            locked_session_count=None if counts.sessions is None else counts.sessions.locked,
             partitions=tuple(
                 PartitionRuntimeProperties(
                     partition=partition,

@@ -74,6 +74,7 @@ def _show(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties, kind: 
                 kind: counts.name,
                 **_numbers(counts),
                 "transfer": counts.transfer_message_count,
+                **_sessions(counts),
                 "partitions": [
                     {"partition": partition.partition, **_numbers(partition)} for partition in counts.partitions
                 ],
@@ -86,6 +87,16 @@ def _show(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties, kind: 
         [[str(partition.partition), *_cells(_numbers(partition), shown)] for partition in counts.partitions],
         total=["all", *_cells(_numbers(counts), shown)],
     )
+    if sessions := _sessions(counts):
+        say(f"sessions: {sessions['available_sessions']:,} available, {sessions['locked_sessions']:,} locked")
+
+
+def _sessions(counts: QueueRuntimeProperties | SubscriptionRuntimeProperties) -> dict[str, int]:
+    """Return the numbers of an entity's sessions, by name; empty if it has none."""
+    available, locked = counts.available_session_count, counts.locked_session_count
+    if available is None or locked is None:
+        return {}
+    return {"available_sessions": available, "locked_sessions": locked}
 
 
 def _show_topic(administration: ServiceBusAdministrationClient, topic: str, json: bool) -> None:

@@ -17,5 +17,6 @@ def read_figures(ledger: MemoryLedger) -> list[int]:
         len(ledger.messages_in(MessageState.REDELIVERABLE)),
         len(ledger.postponed),
         len(ledger.sessions.holders),
+        len(ledger.sessions.free),
         ledger.returned,
     ]

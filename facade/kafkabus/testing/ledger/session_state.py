@@ -15,27 +15,35 @@ def tell_state(name: str, state: SavedState) -> Reply:
     return reply | ({} if state.stored else {"unstored": True})
 
 
-def get_state(ledger: MemoryLedger, op: Arguments) -> Reply:
-    """Return the state of a locked session."""
-    expire_leases(ledger)
+def session_asked(ledger: MemoryLedger, op: Arguments) -> str | None:
+    """Return the session that an operation is about; None if its lease has expired."""
+    if "session" in op:
+        return str(op["session"])
     held = locked_by(ledger, op["lease"])
-    if held is None:
+    return None if held is None else held.name
+
+
+def get_state(ledger: MemoryLedger, op: Arguments) -> Reply:
+    """Return the state of a session."""
+    expire_leases(ledger)
+    name = session_asked(ledger, op)
+    if name is None:
         return {"gone": True}
-    state = ledger.sessions.states.get(held.name)
-    return {} if state is None else tell_state(held.name, state)
+    state = ledger.sessions.states.get(name)
+    return {} if state is None else tell_state(name, state)
 
 
 def set_state(ledger: MemoryLedger, op: Arguments) -> Reply:
-    """Set or clear the state of a locked session."""
+    """Set or clear the state of a session."""
     expire_leases(ledger)
-    held = locked_by(ledger, op["lease"])
-    if held is None:
+    name = session_asked(ledger, op)
+    if name is None:
         return {"gone": True}
-    before = ledger.sessions.states.get(held.name)
+    before = ledger.sessions.states.get(name)
     version = max(before.version if before else 0, ledger.version) + 1
     state = SavedState(version, ledger.now, stored=False, value=op.get("value"))
-    ledger.sessions.states[held.name] = state
-    return tell_state(held.name, state)
+    ledger.sessions.states[name] = state
+    return tell_state(name, state)
 
 
 def note_stored_state(ledger: MemoryLedger, op: Arguments) -> Reply:
