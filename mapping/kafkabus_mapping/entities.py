@@ -241,7 +241,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
         incarnation: How often a log of the topic was found truncated; each time the entity gets new ledgers.
         dead_letter_incarnation: How often a log of the dead-letter queue's topic was found truncated.
         transfer_dead_letter_incarnation: How often a log of the transfer dead-letter queue's topic was found truncated.
-        lock_duration: How long a message stays locked: 1 ms to 5 minutes, default 1 minute.
+        lock_duration: How long a message stays locked: 1 ms to a day, as far as the namespace allows it, default 1 minute.
         max_delivery_count: 1 to 2,000 deliveries, default 10; then the message is dead-lettered.
         max_size_in_megabytes: The maximum size of one partition, in MB, default 1,024.
         requires_session: Whether messages need a session id; fixed at creation.
@@ -279,7 +279,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
     incarnation: Annotated[int, Field(ge=0)] = 0
     dead_letter_incarnation: Annotated[int, Field(ge=0)] = 0
     transfer_dead_letter_incarnation: Annotated[int, Field(ge=0)] = 0
-    lock_duration: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(minutes=5))] = timedelta(minutes=1)
+    lock_duration: Annotated[timedelta, Field(gt=timedelta(0), le=timedelta(days=1))] = timedelta(minutes=1)
     max_delivery_count: Annotated[int, Field(ge=1, le=2000)] = 10
     max_size_in_megabytes: Annotated[int, Field(ge=1)] = 1024
     requires_session: bool = False

@@ -34,6 +34,8 @@ SIZES = (1024, 2048, 3072, 4096, 5120)
 """The allowed sizes of an entity, or of one partition of a partitioned entity, in MB."""
 SIZES_PREMIUM = (*SIZES, 10_240, 20_480, 40_960, 81_920)
 """The allowed sizes of an entity without partitioning in the Premium tier, in MB."""
+LONGEST_LOCK = timedelta(minutes=5)
+"""The longest lock of a message or a session; Service Bus's limit, unless the namespace has a longer one."""
 MAX_LIFE_BASIC = timedelta(days=14)
 """The maximum time to live in the Basic tier."""
 
@@ -59,6 +61,7 @@ class NamespaceDescription(BaseModel):
             entities are not partitioned. None in the other tiers, whose entities have 16 partitions or are not partitioned.
         created_at: When the namespace was created, UTC.
         updated_at: When the namespace was last changed, UTC.
+        longest_lock: The longest lock of a message or a session: 5 minutes, as on the service, to a day; needs format 2.
         format: The format in which the namespace is stored; see ``formats``.
         format_by: The version of kafkabus that brought the namespace into that format; empty for the first format.
         upgrading_from: The format that programs still write while the namespace is upgraded, until those that read no other
@@ -71,6 +74,7 @@ class NamespaceDescription(BaseModel):
     partitions: Annotated[int, Field(ge=1, le=1000)] | None = None
     created_at: datetime
     updated_at: datetime
+    longest_lock: Annotated[timedelta, Field(ge=LONGEST_LOCK, le=timedelta(days=1))] = LONGEST_LOCK
     format: Annotated[int, Field(ge=FIRST)] = FIRST
     format_by: str = ""
     upgrading_from: Annotated[int, Field(ge=FIRST)] | None = None
@@ -81,6 +85,8 @@ class NamespaceDescription(BaseModel):
         written: dict[str, Any] = serialize(self)
         if self.format == FIRST:
             del written["format"], written["format_by"]
+        if self.longest_lock == LONGEST_LOCK:
+            del written["longest_lock"]
         if self.upgrading_from is None:
             del written["upgrading_from"]
         return written
@@ -139,6 +145,15 @@ class NamespaceDescription(BaseModel):
                     Term("max_size_in_megabytes"),
                     f"={entity.max_size_in_megabytes}: choose one of {list(sizes)}",
                     ", the size of one partition" if entity.partitions > 1 else "",
+                )
+            )
+        if not isinstance(entity, TopicDescription) and entity.lock_duration > self.longest_lock:
+            raise NamespaceRuleError(
+                ErrorText(
+                    Term("lock_duration"),
+                    f"={entity.lock_duration}: up to {self.longest_lock} in this namespace, unless a longer ",
+                    Term("longest_lock"),
+                    ", of up to a day, is set for it",
                 )
             )
         limit = self.max_message_bytes // KIB

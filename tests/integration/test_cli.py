@@ -630,6 +630,19 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
     assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
 
 
+def test_a_namespace_may_allow_longer_locks(namespace: Namespace) -> None:
+    """An entity with such a lock keeps the bound from being lowered; without it, the error names the option."""
+    refused = namespace.run("queue", "create", "slow", "--plain", "--lock-duration", "6h", code=1).stderr
+    assert "--lock-duration=6:00:00: up to 0:05:00 in this namespace, unless a longer --longest-lock" in refused
+    assert "has locks of up to 8h" in namespace.run("namespace", "update", "--longest-lock", "8h").stdout
+    assert namespace.json("namespace", "show")["longest_lock"] == "PT8H"
+    namespace.run("queue", "create", "slow", "--plain", "--lock-duration", "6h")
+    refused = namespace.run("namespace", "update", "--longest-lock", "1h", code=1).stderr
+    assert "--longest-lock=1:00:00: queue 'slow' has --lock-duration=6:00:00; shorten that first" in refused
+    namespace.run("queue", "delete", "slow", "--yes")
+    namespace.run("namespace", "update", "--longest-lock", "5m")
+
+
 def test_what_is_left_of_a_session_is_ended(namespace: Namespace) -> None:
     """Its state is set before, without locking it; counts name available and locked sessions."""
     namespace.run("queue", "create", "endless", "--plain", "--sessions")

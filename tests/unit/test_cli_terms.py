@@ -23,7 +23,7 @@ from kafkabus_mapping.names import EntityPath
 def _validate() -> None:
     now = datetime.now(timezone.utc)
     settings = {"name": "q", "topic": "t", "topic_id": "i", "created_at": now, "updated_at": now}
-    validate(QueueDescription, {**settings, "lock_duration": timedelta(minutes=6)}, "created")
+    validate(QueueDescription, {**settings, "lock_duration": timedelta(days=2)}, "created")
 
 
 def _look_up() -> None:
@@ -48,7 +48,7 @@ def _look_up() -> None:
             "reply_to_session_id has 129 characters: the longest is 128; shorten or hash it",
             "reply_to_session_id has 129 characters: the longest is 128; shorten or hash it",
         ),
-        (_validate, "created: lock_duration=0:06:00: ", "created: --lock-duration=0:06:00: "),
+        (_validate, "created: lock_duration=2 days, 0:00:00: ", "created: --lock-duration=2 days, 0:00:00: "),
         (
             _look_up,
             "create it with ServiceBusAdministrationClient.create_queue or create_topic, or 'kafkabus queue create' or ",

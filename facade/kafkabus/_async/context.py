@@ -17,6 +17,7 @@ from kafkabus._async.entities.client_registry import ClientRegistry
 from kafkabus._async.entities.format_upgrade import FormatUpgrade
 from kafkabus._async.entities.ledger_marks import LedgerMarks
 from kafkabus._async.entities.lifecycle import EntityLifecycle
+from kafkabus._async.entities.namespace_changes import NamespaceChanges
 from kafkabus._async.entities.partition_availability import PartitionAvailability
 from kafkabus._async.entities.recovery import EntityRecovery
 from kafkabus._async.entities.rule_changes import RuleChanges
@@ -75,12 +76,14 @@ class EntityMaintenance:
         rule_changes: The changes of subscriptions' rules.
         recovery: The repair of lost logs and ledgers.
         lifecycle: The changes of entities' life, and their deletion.
+        namespace_changes: The changes of the namespace's settings.
     """
 
     format_upgrade: FormatUpgrade
     rule_changes: RuleChanges
     recovery: EntityRecovery
     lifecycle: EntityLifecycle
+    namespace_changes: NamespaceChanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +185,7 @@ class ClientContext:
                 session_states=stores.session_states,
                 archive=stores.archive,
             ),
+            namespace_changes=NamespaceChanges(self.settings.namespace, descriptions, catalog),
         )
 
     def _make_dispositions(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from kafkabus_mapping.entities import AccessRights, EntityDescription, EntityStatus, RetryPolicy
 from kafkabus_mapping.field_access import FieldAccess
 from kafkabus_mapping.formats import FIRST
-from kafkabus_mapping.namespaces import NamespaceDescription
+from kafkabus_mapping.namespaces import LONGEST_LOCK, NamespaceDescription
 
 __all__ = [
     "AccessRights",
@@ -74,6 +74,7 @@ class NamespaceProperties(FieldAccess):
         namespace_type: ``Messaging``.
         partitions: How many partitions every entity has in Premium; None in the other tiers; kafkabus's own.
         format: The number of the format that programs write to it; kafkabus's own.
+        longest_lock: The longest ``lock_duration`` of its entities; kafkabus's own.
     """
 
     name: str = field(kw_only=False)
@@ -85,6 +86,7 @@ class NamespaceProperties(FieldAccess):
     namespace_type: NamespaceType = NamespaceType.MESSAGING
     partitions: int | None
     format: int = FIRST
+    longest_lock: timedelta = LONGEST_LOCK
 
 
 def namespace_properties(name: str, description: NamespaceDescription) -> NamespaceProperties:
@@ -97,6 +99,7 @@ def namespace_properties(name: str, description: NamespaceDescription) -> Namesp
         messaging_units=None if description.partitions is None else 1,
         partitions=description.partitions,
         format=description.written_format,
+        longest_lock=description.longest_lock,
     )
 
 

@@ -14,6 +14,7 @@ OPTIONS = {
     "forward_dead_lettered_messages_to": "--forward-dead-letters-to",
     "forward_to": "--forward-to",
     "lock_duration": "--lock-duration",
+    "longest_lock": "--longest-lock",
     "max_delivery_count": "--max-delivery-count",
     "max_size_in_megabytes": "--max-size-in-megabytes",
     "max_wait_time": "--wait",

@@ -315,7 +315,7 @@ async def test_a_change_that_breaks_a_rule_is_refused(
         ({"requires_session": True}, "requires_session=True.*fixed at creation"),
         ({"enable_partitioning": False}, "enable_partitioning=False.*fixed at creation"),
         ({"max_delivery_count": 0}, "max_delivery_count=0.*greater than or equal to 1"),
-        ({"lock_duration": timedelta(minutes=6)}, "lock_duration=0:06:00.*5 minutes"),
+        ({"lock_duration": timedelta(minutes=6)}, "lock_duration=0:06:00.*0:05:00"),
         ({"max_size_in_megabytes": 1000}, "max_size_in_megabytes=1000: choose one of"),
         ({"max_message_size_in_kilobytes": 1024}, "up to 256 KB"),
         ({"colour": "red"}, r"\['colour'\]"),

@@ -297,7 +297,7 @@ class TopicAdministration(SessionAdministration):
         Args:
             topic_name: Name of the topic.
             subscription_name: Up to 50 characters.
-            lock_duration: Up to 5 minutes, default 1 minute.
+            lock_duration: Up to 5 minutes, or the namespace's ``longest_lock``; default 1 minute.
             requires_session: Whether its messages are received in sessions; those without a session id are dead-lettered.
             default_message_time_to_live: At least 1 s, default for ever; if the topic's is shorter, the topic's counts.
             dead_lettering_on_message_expiration: Whether messages whose time to live is over are dead-lettered; default False.
@@ -383,7 +383,7 @@ class TopicAdministration(SessionAdministration):
             }
         )
         description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
-        obey(await context.catalog.namespace(), description)
+        obey(await self._namespace(), description)
         self._check_format(description)
         offsets = await context.maintenance.recovery.begin_subscription(self._entity(path, description))
         return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})

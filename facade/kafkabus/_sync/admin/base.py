@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from types import TracebackType
 from typing import NamedTuple, ParamSpec, TypeGuard, TypeVar
@@ -219,9 +219,33 @@ class Administration:
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
+        return namespace_properties(self._settings.namespace, self._namespace())
+
+    @guard
+    def update_namespace(self, *, longest_lock: timedelta | str) -> NamespaceProperties:
+        """Change a setting of the namespace; kafkabus's own.
+
+        Programs that run see the change at their next look at the namespace, after 5 seconds at the latest.
+
+        Args:
+            longest_lock: The longest ``lock_duration`` that entities may have: 5 minutes, as on the service, to a day.
+
+        Raises:
+            InvalidOperationError: The value is out of its bounds, or an entity has a longer lock; nothing was changed.
+            NamespaceFormatError: The namespace's format has no place for it.
+            OperationTimeoutError: Another client changes the namespace.
+            ServiceBusCommunicationError: Kafka or Redis cannot be reached.
+        """
+        try:
+            changed = self._connections().maintenance.namespace_changes.set_longest_lock(longest_lock)
+        except ValueError as error:
+            raise InvalidOperationError(f"the namespace cannot be updated: {reason_of(error)}", error=error) from error
+        return namespace_properties(self._settings.namespace, changed)
+
+    def _namespace(self) -> NamespaceDescription:
+        """Return the namespace's description as it is now; that of a Standard one if it does not exist yet."""
         context = self._connections()
-        known = context.descriptions.namespace() or context.catalog.namespace()
-        return namespace_properties(self._settings.namespace, known)
+        return context.descriptions.namespace() or context.catalog.namespace()
 
     @guard
     def upgrade_namespace(self) -> NamespaceProperties:
@@ -468,7 +492,7 @@ class Administration:
             # Another client may create it first, in another tier.
             with suppress(NamespaceRuleError):
                 context.catalog.create_namespace()
-            namespace = context.descriptions.namespace() or context.catalog.namespace()
+            namespace = self._namespace()
         try:
             partitions = namespace.partitions_for(enable_partitioning)
         except NamespaceRuleError as error:
@@ -613,7 +637,7 @@ class Administration:
         description = validate(
             kind, {**change_fields(known, wanted), "updated_at": now, "retiring_at": None}, "updated"
         )
-        obey(self._connections().catalog.namespace(), description, known)
+        obey(self._namespace(), description, known)
         self._check_format(description)
         return description
 

@@ -77,7 +77,7 @@ class ServiceBusAdministrationClient(TopicAdministration):
             enable_express: Kept for compatibility.
             enable_partitioning: 16 partitions instead of one; default False, as in the service. A Premium namespace decides for
                 all its queues. Fixed from now on.
-            lock_duration: Up to 5 minutes, default 1 minute.
+            lock_duration: Up to 5 minutes, or the namespace's ``longest_lock``; default 1 minute.
             max_delivery_count: 1 to 2,000, default 10.
             max_size_in_megabytes: Of one partition: 1,024 (the default) to 5,120 in steps of 1,024; plain queues in Premium
                 also 10,240 to 81,920, each double the one before.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kafkabus.cli.connection import open_administration
-from kafkabus.cli.options import JsonOption
+from kafkabus.cli.durations import format_duration
+from kafkabus.cli.options import JsonOption, duration_option
 from kafkabus.cli.terminal import say, write, write_fields, write_json
+from kafkabus_mapping.durations import iso_duration
 
 if TYPE_CHECKING:
     from kafkabus.management import NamespaceProperties
 
-app = typer.Typer(name="namespace", no_args_is_help=True, help="Create, upgrade and show the namespace.")
+app = typer.Typer(name="namespace", no_args_is_help=True, help="Create, change, upgrade and show the namespace.")
 
 TierOption = Annotated[
     str, typer.Option("--tier", metavar="TIER", help="Basic, Standard or Premium; fixed from now on.")
@@ -37,6 +40,20 @@ def create(context: typer.Context, tier: TierOption = "Standard", partitions: Pa
     with open_administration(context) as administration:
         created = administration.create_namespace(tier, partitions)
     write(f"namespace {created.name} is {_words(created)}")
+
+
+@app.command()
+def update(
+    context: typer.Context,
+    longest_lock: Annotated[
+        timedelta,
+        duration_option("The longest lock duration of its queues and subscriptions: 5m, as on the service, to 1d."),
+    ],
+) -> None:
+    """Change a setting of the namespace. Programs that run see it within 5 seconds."""
+    with open_administration(context) as administration:
+        changed = administration.update_namespace(longest_lock=longest_lock)
+    write(f"namespace {changed.name} has locks of up to {format_duration(changed.longest_lock)}")
 
 
 @app.command()
@@ -78,7 +95,7 @@ def upgrade(context: typer.Context) -> None:
 
 @app.command()
 def show(context: typer.Context, json: JsonOption = False) -> None:
-    """Show the namespace's tier, and the format in which it is stored."""
+    """Show the namespace's tier, the format in which it is stored, and its longest lock."""
     with open_administration(context) as administration:
         namespace = administration.get_namespace_properties()
     fields: dict[str, object] = {
@@ -87,6 +104,7 @@ def show(context: typer.Context, json: JsonOption = False) -> None:
         "partitions": namespace.partitions,
         "created_at_utc": namespace.created_at_utc.isoformat(),
         "format": namespace.format,
+        "longest_lock": iso_duration(namespace.longest_lock) if json else format_duration(namespace.longest_lock),
     }
     if json:
         write_json(fields)
