@@ -630,6 +630,18 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
     assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
 
 
+def test_an_exported_namespace_is_applied_without_a_change(namespace: Namespace, tmp_path: Path) -> None:
+    """To a file, or to the standard output."""
+    namespace.run("queue", "create", "exported", "--plain", "--lock-duration", "7s")
+    file = tmp_path / "namespace.json"
+    assert "wrote" in namespace.run("namespace", "export", str(file)).stderr
+    assert json.loads(file.read_text()) == json.loads(namespace.run("namespace", "export").stdout)
+    assert "Nothing to change" in namespace.run("namespace", "apply", str(file)).stderr
+    namespace.run("queue", "delete", "exported", "--yes")
+    assert namespace.run("namespace", "apply", str(file)).stdout == "created queue exported\n"
+    assert namespace.json("queue", "show", "exported")["lock_duration"] == "PT7S"
+
+
 def test_a_namespace_may_allow_longer_locks(namespace: Namespace) -> None:
     """An entity with such a lock keeps the bound from being lowered; without it, the error names the option."""
     refused = namespace.run("queue", "create", "slow", "--plain", "--lock-duration", "6h", code=1).stderr

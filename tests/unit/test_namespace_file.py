@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafkabus.management import (
+    AccessRights,
+    AuthorizationRule,
     CorrelationRuleFilter,
     FalseRuleFilter,
     MessagingSku,
@@ -20,9 +24,11 @@ from kafkabus.management import (
     SqlRuleFilter,
     TrueRuleFilter,
 )
+from kafkabus.management.namespace_export import export_namespace
 from kafkabus.management.namespace_file import NamespaceFile, NamespaceFileError
 from kafkabus.testing import InMemoryNamespace
 
+NOON = datetime(2026, 1, 31, 12, tzinfo=timezone.utc)
 RULES = [
     {
         "Name": "red",
@@ -306,3 +312,112 @@ def test_what_the_namespace_refuses_is_told_with_the_entity(
         file.apply(administration)
     assert "config.json: queue orders: " in str(refusal.value)
     assert said in str(refusal.value)
+
+
+def filled(administration: ServiceBusAdministrationClient) -> None:
+    """Create entities with settings and rules of all kinds."""
+    administration.update_namespace(longest_lock="PT8H")
+    administration.create_queue("plain")
+    administration.create_queue("a/dead letters".replace(" ", "-"), max_delivery_count=3)
+    administration.create_queue(
+        "orders",
+        enable_partitioning=True,
+        requires_session=True,
+        lock_duration="PT6H",
+        default_message_time_to_live=timedelta(days=3, milliseconds=500),
+        retry_policy=RetryPolicy.exponential(first=1, longest=60),
+        forward_dead_lettered_messages_to="a/dead-letters",
+        authorization_rules=[
+            AuthorizationRule(
+                type="SharedAccessAuthorizationRule",
+                claim_type="SharedAccessKey",
+                claim_value="None",
+                rights=[AccessRights.LISTEN],
+                created_at_utc=NOON,
+                modified_at_utc=NOON,
+                key_name="all",
+                primary_key="c2VjcmV0LWtleQ==",
+                secondary_key="b3RoZXItc2VjcmV0LWtleQ==",
+            )
+        ],
+        user_metadata="für alle",
+        status="SendDisabled",
+    )
+    administration.create_topic("news", requires_duplicate_detection=True)
+    administration.create_topic("unused", default_message_time_to_live="PT1H")
+    administration.create_subscription("news", "all", forward_to="plain")
+    administration.create_subscription("news", "none")
+    administration.delete_rule("news", "none", "$Default")
+    administration.create_subscription("news", "some", requires_session=True, max_delivery_count=7)
+    administration.delete_rule("news", "some", "$Default")
+    parameters: dict[str, Any] = {
+        "@at": NOON,
+        "@price": Decimal("12.50"),
+        "@id": uuid.UUID(int=5),
+        "@n": 1 << 60,
+        "@for": timedelta(1),
+    }
+    administration.create_rule(
+        "news",
+        "some",
+        "typed",
+        filter=SqlRuleFilter("at < @at OR price = @price OR id = @id OR n = @n OR lasts > @for", parameters),
+        action=SqlRuleAction("SET price = @price", {"@price": Decimal("1.5")}),
+    )
+    administration.create_rule(
+        "news",
+        "some",
+        "correlated",
+        filter=CorrelationRuleFilter(label="l", to="t", properties={"color": "red", "price": Decimal("12.50")}),
+    )
+    administration.create_rule("news", "some", "never", filter=FalseRuleFilter())
+    administration.create_rule("news", "some", "always", filter=TrueRuleFilter())
+
+
+def test_what_is_exported_makes_the_same_again(administration: ServiceBusAdministrationClient, tmp_path: Path) -> None:
+    """In an empty namespace; in the namespace itself it changes nothing. No key of an authorization rule is in the file."""
+    filled(administration)
+    exported = export_namespace(administration)
+    text = json.dumps(exported)
+    assert "c2VjcmV0" not in text
+    assert "b3RoZXIt" not in text
+    file = tmp_path / "exported.json"
+    file.write_text(text)
+    assert NamespaceFile.read(file).apply(administration) == []
+    with (
+        InMemoryNamespace("other", upkeep=False) as namespace,
+        ServiceBusAdministrationClient.from_connection_string(namespace.connection_string) as other,
+    ):
+        assert NamespaceFile.read(file).apply(other)
+        again = export_namespace(other)
+    again["UserConfig"]["Namespaces"][0]["Name"] = exported["UserConfig"]["Namespaces"][0]["Name"]
+    assert again == exported
+    (described,) = exported["UserConfig"]["Namespaces"]
+    assert described["LongestLock"] == "PT8H"
+    assert [queue["Name"] for queue in described["Queues"]] == ["a/dead-letters", "orders", "plain"]
+    assert described["Queues"][1]["Properties"]["ForwardDeadLetteredMessagesTo"] == "a/dead-letters"
+    news = described["Topics"][0]
+    assert [subscription["Name"] for subscription in news["Subscriptions"]] == ["all", "none", "some"]
+    assert news["Subscriptions"][1]["DefaultRule"] is False
+
+
+def test_an_empty_namespace_is_exported(administration: ServiceBusAdministrationClient, tmp_path: Path) -> None:
+    """Applied, it changes nothing."""
+    exported = export_namespace(administration)
+    assert exported["UserConfig"]["Namespaces"][0]["Queues"] == []
+    file = tmp_path / "exported.json"
+    file.write_text(json.dumps(exported))
+    assert NamespaceFile.read(file).apply(administration) == []
+
+
+def test_a_tagged_value_that_is_none_is_refused(tmp_path: Path) -> None:
+    """By its place in the file."""
+    rule = {
+        "Name": "r",
+        "Properties": {"FilterType": "Correlation", "CorrelationFilter": {"Properties": {"price": {"dezimal": "1"}}}},
+    }
+    file = file_of(tmp_path, topics=[{"Name": "t", "Subscriptions": [{"Name": "s", "Rules": [rule]}]}])
+    with pytest.raises(
+        NamespaceFileError, match=r"CorrelationFilter\.Properties: no application property has the tag 'dezimal'"
+    ):
+        NamespaceFile.read(file)

@@ -2,7 +2,8 @@
 
 The format is that of the emulator's ``Config.json``
 (https://learn.microsoft.com/azure/service-bus-messaging/overview-emulator). In addition an entity may have all settings
-that its ``create_…`` method takes, such as ``EnablePartitioning``, and the namespace ``MessagingSku`` and ``Partitions``.
+that its ``create_…`` method takes, such as ``EnablePartitioning``, and the namespace ``MessagingSku``,
+``Partitions`` and ``LongestLock``. ``namespace_export`` writes such a file.
 
 Microsoft's own file has comments, and files that programs write may have a byte order mark, trailing commas, and null in place
 of entries that they do not have: all of that is read. Entries without an effect here are named in one warning.
@@ -11,6 +12,7 @@ of entries that they do not have: all of that is read. Entries without an effect
 from __future__ import annotations
 
 import inspect
+import json
 import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -48,15 +50,16 @@ from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusCommunic
 from kafkabus_mapping.entities import RetryPolicy
 from kafkabus_mapping.error_text import ErrorText, text_of_error
 from kafkabus_mapping.names import SUBSCRIPTIONS
+from kafkabus_mapping.properties import decode_properties
 
 LOGGER = logging.getLogger("kafkabus")
 
 _DEFAULT_RULE = "$Default"
-_FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to"})
-_NOT_IN_FILES = frozenset({"self", "queue_name", "topic_name", "subscription_name", "authorization_rules"})
+FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to"})
+"""Settings that name another entity."""
+NOT_IN_FILES = frozenset({"self", "queue_name", "topic_name", "subscription_name", "authorization_rules"})
+"""Arguments of the methods that create entities which files do not have."""
 _DURATION = TypeAdapter(timedelta)
-
-Value = str | int | float | bool
 
 
 class NamespaceFileError(ValueError):
@@ -88,7 +91,7 @@ def _policy(written: str, value: JsonValue) -> dict[str, JsonValue]:
 
 def _settings_of(create: Callable[..., object]) -> AfterValidator:
     """Return a validator that turns the names of settings into those of a method, and refuses others."""
-    known = [name for name in inspect.signature(create).parameters if name not in _NOT_IN_FILES]
+    known = [name for name in inspect.signature(create).parameters if name not in NOT_IN_FILES]
 
     def check(given: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         settings: dict[str, JsonValue] = {}
@@ -99,7 +102,7 @@ def _settings_of(create: Callable[..., object]) -> AfterValidator:
                 remedy = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(map(to_pascal, known))}"
                 raise ValueError(f"there is no setting {written!r}: {remedy}")
             # Microsoft's files have empty texts for no destination.
-            if value is not None and not (name in _FORWARDS and value == ""):
+            if value is not None and not (name in FORWARDS and value == ""):
                 settings[name] = _policy(written, value) if name == "retry_policy" else value
         return settings
 
@@ -137,9 +140,22 @@ class _Filter(_Part):
                 yield to_pascal(name)
 
 
+def _decoded(given: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return values, tagged ones as those of their types, as the headers of records have them.
+
+    Raises:
+        ValueError: A tag or its content is not known.
+    """
+    return given and {**decode_properties(json.dumps(given))}
+
+
+_Values = Annotated[dict[str, Any] | None, AfterValidator(_decoded)]
+"""Values of parameters or properties, by name; an object is a tagged value of a type that JSON does not have."""
+
+
 class _SqlExpression(_Filter):
     sql_expression: str
-    parameters: dict[str, Value] | None = None
+    parameters: _Values = None
 
 
 class _Correlation(_Filter):
@@ -151,7 +167,7 @@ class _Correlation(_Filter):
     reply_to_session_id: str | None = None
     session_id: str | None = None
     to: str | None = None
-    properties: dict[str, Value] | None = None
+    properties: _Values = None
 
 
 class _RuleSettings(_Part):
@@ -198,6 +214,8 @@ class _Subscription(_Part):
         _Settings, _NULL_IS_NO_SETTING, _settings_of(ServiceBusAdministrationClient.create_subscription)
     ] = Field(default_factory=_Settings)
     rules: Annotated[list[_Rule], _NULL_IS_EMPTY] = Field(default_factory=list[_Rule])
+    # Whether a subscription that is created without rules has the rule that every message matches.
+    default_rule: bool = True
 
 
 class _Topic(_Part):
@@ -212,6 +230,7 @@ class _Namespace(_Part):
     name: str
     messaging_sku: str | None = None
     partitions: int | None = None
+    longest_lock: timedelta | None = None
     # Nothing that a file could say of a namespace here; programs write it nevertheless.
     properties: JsonValue = None
     queues: Annotated[list[_Queue], _NULL_IS_EMPTY] = Field(default_factory=list[_Queue])
@@ -302,6 +321,9 @@ class NamespaceFile:
         if namespace.messaging_sku is not None or namespace.partitions is not None:
             with self._blaming("the namespace"):
                 administration.create_namespace(namespace.messaging_sku or "Premium", namespace.partitions)
+        if namespace.longest_lock is not None:
+            with self._blaming("the namespace"):
+                administration.update_namespace(longest_lock=namespace.longest_lock)
         entities = list(self._entities(administration))
         changes, found, created = list[str](), dict[str, Any](), set[str]()
         # Destinations must exist before other entities forward to them, and may be further below in the file.
@@ -311,7 +333,7 @@ class NamespaceFile:
                     found[entity.label] = entity.get()
                 except MessagingEntityNotFoundError:
                     found[entity.label] = entity.create(
-                        **{name: value for name, value in entity.settings.items() if name not in _FORWARDS}
+                        **{name: value for name, value in entity.settings.items() if name not in FORWARDS}
                     )
                     created.add(entity.label)
                     changes.append(f"created {entity.label}")
@@ -408,7 +430,7 @@ def _update(entity: _Entity, properties: Any, created: bool) -> list[str]:
     wanted = {
         name: value
         for name, value in entity.settings.items()
-        if (name in _FORWARDS or not created) and not _is_same(name, getattr(properties, name), value)
+        if (name in FORWARDS or not created) and not _is_same(name, getattr(properties, name), value)
     }
     if not wanted:
         return []
@@ -424,7 +446,7 @@ def _is_same(name: str, found: object, wanted: JsonValue) -> bool:
             return False  # The update refuses it by name.
     if isinstance(found, RetryPolicy):
         return found == RetryPolicy.model_validate(wanted)
-    if name in _FORWARDS and found is not None:
+    if name in FORWARDS and found is not None:
         # The administration returns an address.
         found, wanted = str(found), str(wanted)
         return found.rpartition("/")[2].lower() == wanted.rpartition("/")[2].lower()
@@ -447,7 +469,8 @@ def _apply_rules(
             known.filter, known.action = chosen, action
             administration.update_rule(topic, name, known)
             changes.append(f"changed rule {rule.name} of {topic}{SUBSCRIPTIONS}{name}")
-    if created and subscription.rules and all(rule.name != _DEFAULT_RULE for rule in subscription.rules):
+    has_default = any(rule.name == _DEFAULT_RULE for rule in subscription.rules)
+    if created and not has_default and (subscription.rules or not subscription.default_rule):
         administration.delete_rule(topic, name, _DEFAULT_RULE)
     return changes
 

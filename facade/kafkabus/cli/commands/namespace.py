@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,6 +77,25 @@ def apply(
         write(change)
     if not changes:
         say("Nothing to change.")
+
+
+@app.command()
+def export(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Write to this file; default: print.", dir_okay=False)
+    ] = None,
+) -> None:
+    """Write the queues, topics, subscriptions and rules as the file that 'kafkabus namespace apply' reads, without keys."""
+    from kafkabus.management.namespace_export import export_namespace
+
+    with open_administration(context) as administration:
+        content = export_namespace(administration)
+    if file is None:
+        write_json(content)
+        return
+    file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    say(f"wrote {file}")
 
 
 @app.command()
