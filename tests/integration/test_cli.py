@@ -211,7 +211,7 @@ def test_settings_can_be_changed(namespace: Namespace) -> None:
     )
     assert shown["dead_lettering_on_message_expiration"] is True
     assert "SendDisabled" in namespace.run("send", "changed", "x", code=1).stderr
-    assert "5 minutes" in namespace.run("queue", "update", "changed", "--lock-duration", "1h", code=1).stderr
+    assert "up to 0:05:00" in namespace.run("queue", "update", "changed", "--lock-duration", "1h", code=1).stderr
     assert "nothing to change" in namespace.run("queue", "update", "changed", code=2).stderr
 
 
@@ -628,6 +628,20 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
     )
     assert namespace.run("receive", "letters/Subscriptions/one").stdout == "x\n"
     assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
+
+
+def test_programs_that_use_the_namespace_are_listed(namespace: Namespace) -> None:
+    """Upkeep, and a client with what it uses."""
+    namespace.run("queue", "create", "used", "--plain")
+    with (
+        ServiceBusClient.from_connection_string(namespace.environment["KAFKABUS_CONNECTION_STRING"]) as client,
+        client.get_queue_receiver("used", client_identifier="reader"),
+    ):
+        found = namespace.json("clients")
+        (own,) = (one for one in found if one.get("process_id") == os.getpid() and one["kind"] == "client")
+        assert own["entities"] == [{"name": "used", "sends": False, "receives": True, "client_identifiers": ["reader"]}]
+        assert "upkeep" in {one.get("kind") for one in found}
+        assert re.search(r"client .*<used$", namespace.run("clients").stdout, re.MULTILINE)
 
 
 def test_an_exported_namespace_is_applied_without_a_change(namespace: Namespace, tmp_path: Path) -> None:

@@ -511,3 +511,45 @@ class QueueRuntimeProperties:
     postponed_message_count: int = 0
     available_session_count: int | None = None
     locked_session_count: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientEntity:
+    """An entity that a client uses; kafkabus's own.
+
+    Attributes:
+        name: Its name; a dead-letter queue's has ``/$deadletterqueue``.
+        sends: Whether the client has senders there.
+        receives: Whether the client has receivers there.
+        client_identifiers: The identifiers of some of these senders and receivers.
+    """
+
+    name: str
+    sends: bool
+    receives: bool
+    client_identifiers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientProperties:
+    """A client of a namespace that was heard of within two minutes; kafkabus's own.
+
+    Attributes:
+        client_id: Its id, as logs name it.
+        version: The version of kafkabus that it runs.
+        kind: ``client``, ``administration``, ``gateway`` or ``upkeep``; None if it does not say, as all that follows.
+        host: The name of its machine.
+        process_id: The id of its process there.
+        opened_at_utc: When it was opened, by its clock.
+        entities: Entities that it uses, at most 50. The gateway names those of its clients; upkeep names none, as it tends all.
+        more_entities: How many more it uses.
+    """
+
+    client_id: str
+    version: str
+    kind: str | None = None
+    host: str | None = None
+    process_id: int | None = None
+    opened_at_utc: datetime | None = None
+    entities: tuple[ClientEntity, ...] = ()
+    more_entities: int = 0

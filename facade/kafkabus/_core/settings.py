@@ -46,6 +46,10 @@ __all__ = [
 ]
 
 
+CLIENT_DETAILS_VARIABLE = "KAFKABUS_CLIENT_DETAILS"
+"""The variable that keeps clients from reporting where they run and what they use."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The addresses of a namespace, and the options to connect with.
@@ -59,6 +63,7 @@ class Settings:
         kafka_options: Further options of librdkafka: TLS and SASL; passwords are of type ``Secret``.
         replication_factor: How many replicas the topics of entities have; None: 3, or as many as there are brokers.
         kafka_token_provider: Returns tokens for the SASL mechanism OAUTHBEARER, or None.
+        client_details: Whether clients report where they run and what they use, for ``list_clients``.
     """
 
     namespace: str
@@ -69,6 +74,7 @@ class Settings:
     kafka_options: Mapping[str, str | Secret] = field(default_factory=dict[str, str | Secret])
     replication_factor: int | None = None
     kafka_token_provider: TokenProvider | None = field(default=None, repr=False)
+    client_details: bool = True
 
     @property
     def redis_address(self) -> str:
@@ -124,7 +130,8 @@ def settings_for(
 
     Raises:
         ValueError: The host name names no namespace, no Kafka brokers or no Redis server are known, the URL of Redis is
-            malformed, the replication factor is no number, a file cannot be read, or a token provider is missing.
+            malformed, the replication factor is no number, a file cannot be read, a token provider is missing, or a variable
+            has a wrong value.
     """
     env = os.environ if environment is None else environment
     given = parts or {}
@@ -143,7 +150,20 @@ def settings_for(
         options,
         None if factor is None else int(factor),
         _token_provider(options, credential, kafka_token_provider),
+        _client_details(env),
     )
+
+
+def _client_details(environment: Mapping[str, str]) -> bool:
+    """Return whether clients report where they run and what they use.
+
+    Raises:
+        ValueError: The variable is neither on nor off.
+    """
+    given = environment.get(CLIENT_DETAILS_VARIABLE) or "on"
+    if given.lower() not in {"on", "off"}:
+        raise ValueError(f"{CLIENT_DETAILS_VARIABLE}={given!r}: write on or off")
+    return given.lower() == "on"
 
 
 def _redis_url(fully_qualified_namespace: str, parts: Mapping[str, str], environment: Mapping[str, str]) -> Secret:

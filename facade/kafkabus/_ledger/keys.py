@@ -127,6 +127,11 @@ def clients_key(namespace: str) -> str:
     return f"{{{namespace}}}:clients"
 
 
+def client_details_key(namespace: str) -> str:
+    """Return the key of the hash of what a namespace's clients say of themselves: client id to JSON text."""
+    return f"{{{namespace}}}:client-details"
+
+
 def descriptions_key(namespace: str) -> str:
     """Return the key of the hash that caches the descriptions of a namespace's entities."""
     return f"{{{namespace}}}:descriptions"

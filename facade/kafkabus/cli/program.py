@@ -36,6 +36,7 @@ _COMMANDS = {
     "dead-letter": "dead_letter",
     "session": "session",
     "lock": "lock",
+    "clients": "clients",
     "purge": "purge",
     "stats": "stats",
     "namespace": "namespace",

@@ -119,6 +119,21 @@ class Store:
         with self._guard:
             self._hashes.setdefault(key, {}).setdefault(name, value)
 
+    def set_field(self, key: str, name: str, value: str) -> None:
+        """Set a field of a hash."""
+        with self._guard:
+            self._hashes.setdefault(key, {})[name] = value
+
+    def delete_field(self, key: str, name: str) -> None:
+        """Delete a field of a hash."""
+        with self._guard:
+            self._hashes.get(key, {}).pop(name, None)
+
+    def heard_of(self, key: str, oldest: float) -> list[bytes]:
+        """Return the clients that gave a heartbeat since a moment, in ms of ``MemoryRedis.time``."""
+        with self._guard:
+            return [client.encode() for client, (moment, _) in self._heard_of.get(key, {}).items() if moment >= oldest]
+
     def hash(self, key: str) -> dict[bytes, bytes]:
         """Return all fields of a hash."""
         with self._guard:
@@ -357,6 +372,19 @@ class MemoryRedis:
         """Set a field of a hash, unless it is set already."""
         return self._store.set_first(key, name, value)
 
+    def time(self) -> Any:
+        """Return seconds and microseconds of the clock of heartbeats."""
+        now = time.monotonic_ns() // 1000
+        return divmod(now, 1_000_000)
+
+    def hset(self, key: str, name: str, value: str) -> Any:
+        """Set a field of a hash."""
+        return self._store.set_field(key, name, value)
+
+    def hdel(self, key: str, name: str) -> Any:
+        """Delete a field of a hash."""
+        return self._store.delete_field(key, name)
+
     def hgetall(self, key: str) -> Any:
         """Return all fields of a hash."""
         return self._store.hash(key)
@@ -384,6 +412,10 @@ class MemoryRedis:
     def zrange(self, key: str, _start: int, _end: int, *, withscores: bool) -> Any:  # noqa: ARG002 - redis-py's
         """Return the last member of a sorted set, with its score."""
         return self._store.latest(key)
+
+    def heard_of(self, key: str, oldest: float) -> Any:
+        """Return the clients that gave a heartbeat since a moment."""
+        return self._store.heard_of(key, oldest)
 
     def delete(self, *keys: str) -> Any:
         """Delete keys."""
@@ -427,6 +459,10 @@ class MemoryPipeline:
     def zrange(self, key: str, start: int, end: int, *, withscores: bool) -> None:
         """Queue reading the last member of a sorted set."""
         self._calls.append(lambda: self._redis.zrange(key, start, end, withscores=withscores))
+
+    def zrangebyscore(self, key: str, oldest: float, _latest: str) -> None:
+        """Queue reading the clients that gave a heartbeat since a moment."""
+        self._calls.append(lambda: self._redis.heard_of(key, oldest))
 
     def execute_command(self, *arguments: Any) -> None:
         """Queue a command; only ``EVALSHA`` is supported."""

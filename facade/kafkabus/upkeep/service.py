@@ -139,6 +139,7 @@ class Upkeep:
             NamespaceFormatError: The namespace is stored in a format that this version does not read.
         """
         self.context = context = ClientContext(self._settings)
+        context.registry.kind = "upkeep"
         LOGGER.info("upkeep_started namespace=%s instance=%s", self._settings.namespace, context.client_id)
         events = UpkeepEvents(context.connections.redis, self._settings.namespace)
         watch = LogWatch(context)

@@ -208,7 +208,9 @@ class Administration:
         try:
             description = await self._connections().catalog.create_namespace(_tier(tier), partitions)
         except ValueError as error:
-            raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
+            raise InvalidOperationError(
+                ErrorText("the namespace cannot be created: ", reason_of(error)), error=error
+            ) from error
         return namespace_properties(self._settings.namespace, description)
 
     @guard
@@ -238,7 +240,9 @@ class Administration:
         try:
             changed = await self._connections().maintenance.namespace_changes.set_longest_lock(longest_lock)
         except ValueError as error:
-            raise InvalidOperationError(f"the namespace cannot be updated: {reason_of(error)}", error=error) from error
+            raise InvalidOperationError(
+                ErrorText("the namespace cannot be updated: ", reason_of(error)), error=error
+            ) from error
         return namespace_properties(self._settings.namespace, changed)
 
     async def _namespace(self) -> NamespaceDescription:
@@ -746,6 +750,7 @@ class Administration:
     def _connections(self) -> ClientContext:
         if self._context is None:
             self._context = ClientContext(self._settings)
+            self._context.registry.kind = "administration"
         return self._context
 
 

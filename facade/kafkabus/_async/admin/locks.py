@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from kafkabus._async.admin.base import Administration, check_name
+from kafkabus._async.admin.base import check_name
+from kafkabus._async.admin.clients import ClientAdministration
 from kafkabus._async.compat import guard
 from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError, MessageNotFoundError
@@ -18,7 +19,7 @@ LISTED_AT_ONCE = 1_000
 """How many ranges of locked messages a ledger lists at a time, during which Redis does nothing else."""
 
 
-class LockAdministration(Administration):
+class LockAdministration(ClientAdministration):
     """Administers the locks of messages and sessions."""
 
     @guard

@@ -87,6 +87,7 @@ class ServiceBusSender:
         self._turn = random.randrange(1 << 16)  # noqa: S311 - a spread, no secret
         self._closed = False
         self._addressed_to: EntityPath | None = None
+        self._use = context.registry.begin_use(entity_name, self.client_identifier, sends=True)
 
     def __str__(self) -> str:
         return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
@@ -105,7 +106,7 @@ class ServiceBusSender:
     @guard
     async def close(self) -> None:
         """Close the sender; sent messages are durable already. A second call does nothing."""
-        self._closed = True
+        self._closed = self._use.is_over = True
 
     async def send_messages(
         self,

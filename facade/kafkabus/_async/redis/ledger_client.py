@@ -330,6 +330,26 @@ class LedgerClient:
         found: list[list[bytes]] = await pipeline.execute()
         return found
 
+    async def put_client_details(self, key: str, client_id: str, text: str | None) -> None:
+        """Keep what a client says of itself; None: forget it.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        if text is None:
+            await self._patiently(lambda: self._redis.hdel(key, client_id))
+        else:
+            await self._patiently(lambda: self._redis.hset(key, client_id, text))
+
+    async def client_details(self, key: str) -> dict[str, str]:
+        """Return what clients say of themselves, by their ids.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        found = await self._patiently(lambda: self._redis.hgetall(key))
+        return {text_of(client_id): text_of(text) for client_id, text in found.items()}
+
     async def last_heartbeat(self, key: str) -> int | None:
         """Return when a client last reported that it receives, ms since 1970; None if Redis knows no such report any more.
 

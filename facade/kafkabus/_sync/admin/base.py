@@ -209,7 +209,9 @@ class Administration:
         try:
             description = self._connections().catalog.create_namespace(_tier(tier), partitions)
         except ValueError as error:
-            raise InvalidOperationError(f"the namespace cannot be created: {reason_of(error)}", error=error) from error
+            raise InvalidOperationError(
+                ErrorText("the namespace cannot be created: ", reason_of(error)), error=error
+            ) from error
         return namespace_properties(self._settings.namespace, description)
 
     @guard
@@ -239,7 +241,9 @@ class Administration:
         try:
             changed = self._connections().maintenance.namespace_changes.set_longest_lock(longest_lock)
         except ValueError as error:
-            raise InvalidOperationError(f"the namespace cannot be updated: {reason_of(error)}", error=error) from error
+            raise InvalidOperationError(
+                ErrorText("the namespace cannot be updated: ", reason_of(error)), error=error
+            ) from error
         return namespace_properties(self._settings.namespace, changed)
 
     def _namespace(self) -> NamespaceDescription:
@@ -736,6 +740,7 @@ class Administration:
     def _connections(self) -> ClientContext:
         if self._context is None:
             self._context = ClientContext(self._settings)
+            self._context.registry.kind = "administration"
         return self._context
 
 

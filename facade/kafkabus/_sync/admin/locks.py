@@ -9,7 +9,8 @@ from kafkabus._core.entity import Entity
 from kafkabus._core.exceptions import InvalidOperationError, MessageNotFoundError
 from kafkabus._core.message_lock import MessageLock, locks_of
 from kafkabus._ledger.operations import BreakLock, ListLocks
-from kafkabus._sync.admin.base import Administration, check_name
+from kafkabus._sync.admin.base import check_name
+from kafkabus._sync.admin.clients import ClientAdministration
 from kafkabus._sync.compat import guard
 from kafkabus_mapping.keys import partition_of
 from kafkabus_mapping.names import EntityPath, check_path
@@ -19,7 +20,7 @@ LISTED_AT_ONCE = 1_000
 """How many ranges of locked messages a ledger lists at a time, during which Redis does nothing else."""
 
 
-class LockAdministration(Administration):
+class LockAdministration(ClientAdministration):
     """Administers the locks of messages and sessions."""
 
     @guard

@@ -68,6 +68,7 @@ class ServiceBusReceiver:
         self._renewer = auto_lock_renewer
         self._renews_messages = session is None and receive_mode is ServiceBusReceiveMode.PEEK_LOCK
         self._session = session
+        self._use = context.registry.begin_use(self.entity_path, self.client_identifier, sends=False)
         self._engine = ReceiverEngine(
             context,
             path,
@@ -98,6 +99,7 @@ class ServiceBusReceiver:
         Messages that it handed out stay locked until their locks expire; prefetched ones are available at once, and no
         delivery is counted. A session is available at once, with all of its messages that were not settled.
         """
+        self._use.is_over = True
         self._engine.close()
 
     def next(self) -> ServiceBusReceivedMessage:

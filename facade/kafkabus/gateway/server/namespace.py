@@ -31,6 +31,7 @@ class ServedNamespace:
 
     def __init__(self, connection_string: str) -> None:
         self.client = ServiceBusClient.from_connection_string(connection_string)
+        self.context.registry.kind = "gateway"
         self.administration = ServiceBusAdministrationClient.from_connection_string(connection_string)
 
     async def close(self) -> None:
