@@ -1,5 +1,5 @@
 # Generated from tests/contract/aio/test_clients.py by tools/generate_blocking.py. Do not edit.
-"""Who is connected: clients report what they are and what they use."""
+"""The clients of a namespace report their kind, and the entities that they use."""
 
 from __future__ import annotations
 

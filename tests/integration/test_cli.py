@@ -630,6 +630,16 @@ def test_dead_letters_of_a_subscription_go_to_it_alone(namespace: Namespace) -> 
     assert namespace.run("receive", "letters/Subscriptions/two", "--wait", "1", code=3).stdout == ""
 
 
+def test_queues_are_listed_with_their_counts(namespace: Namespace) -> None:
+    """Dead letters as well."""
+    namespace.run("queue", "create", "counted", "--plain", "--max-delivery-count", "1")
+    namespace.run("send", "counted", "one", "two")
+    namespace.run("receive", "counted", "--abandon", "--max", "1")
+    (found,) = (one for one in namespace.json("queue", "list", "--counts") if one["name"] == "counted")
+    assert found == {"name": "counted", "active": 1, "scheduled": 0, "dead_letter": 1}
+    assert re.search(r"^counted +1 +0 +1$", namespace.run("queue", "list", "--counts").stdout, re.MULTILINE)
+
+
 def test_programs_that_use_the_namespace_are_listed(namespace: Namespace) -> None:
     """Upkeep, and a client with what it uses."""
     namespace.run("queue", "create", "used", "--plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,7 +36,7 @@ def test_help_names_commands_and_exit_statuses() -> None:
     result = run("--help")
     assert result.returncode == 0
     for command in ("up", "down", "status", "queue", "send", "receive", "stats"):
-        assert f"│ {command} " in result.stdout
+        assert re.search(rf"^  {command} ", result.stdout, re.MULTILINE)
     statuses = "4 no such queue, topic, subscription or rule; 5 doctor found a failure; 6 doctor found a warning, with"
     assert statuses in words(result.stdout)
     assert max(map(len, result.stdout.splitlines())) <= 80
@@ -162,3 +163,19 @@ finally:
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
     assert result.stdout.endswith("imported: []\n")
+
+
+def test_help_at_80_columns_cuts_off_no_name() -> None:
+    """Nor does it name a type of options that take no value."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    for command in ("queue create", "subscription update", "peek", "gateway"):
+        shown = subprocess.run(
+            [sys.executable, "-m", "kafkabus.cli", *command.split(), "--help"],
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        assert "--" in shown
+        assert re.findall(r"--[a-z-]*…|<bool>", shown) == [], command
+        assert max(map(len, shown.splitlines())) <= 80

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from importlib import import_module
@@ -46,10 +48,31 @@ _COMMANDS = {
     "doctor": "doctor",
 }
 """The commands in the order of the help text, and the module of each in ``commands``; one is imported when it is used."""
-_LOOK: dict[str, Any] = {"rich_markup_mode": "rich", "pretty_exceptions_enable": False}
+_WIDE = 100
+"""From how many columns on help texts are tables: narrower ones would cut off the names of options."""
+_LOOK: dict[str, Any] = {
+    "rich_markup_mode": "rich" if shutil.get_terminal_size().columns >= _WIDE else None,
+    "pretty_exceptions_enable": False,
+}
 """Settings of all commands. The program prints an error in one line; --debug shows Python's own traceback."""
 
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--connection-string-file": " …", "--debug": ""}
+
+
+def _leave_out_types_of_flags(command: Any) -> None:
+    """Have the help of a command, and of those below it, show no type beside options that take no value."""
+    get_params = command.get_params
+
+    def without_types(ctx: Any) -> list[Any]:
+        parameters: list[Any] = get_params(ctx)
+        for parameter in parameters:
+            if getattr(parameter, "is_flag", False):
+                parameter.metavar = ""
+        return parameters
+
+    command.get_params = without_types
+    for below in getattr(command, "commands", {}).values():
+        _leave_out_types_of_flags(below)
 
 
 class _Commands(Mapping[str, Any]):
@@ -59,7 +82,9 @@ class _Commands(Mapping[str, Any]):
         module = import_module(f"kafkabus.cli.commands.{_COMMANDS[name]}")
         around = typer.Typer(**_LOOK)
         around.add_typer(module.app)
-        return get_group(around).commands[name]
+        command = get_group(around).commands[name]
+        _leave_out_types_of_flags(command)
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter(_COMMANDS)
@@ -73,6 +98,7 @@ class _Program(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
+        _leave_out_types_of_flags(self)
         self.commands = cast("dict[str, Any]", _Commands())
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it
@@ -105,7 +131,7 @@ app = typer.Typer(
     cls=_Program,
     name="kafkabus",
     help="Service Bus's partitioned queues and topics on Kafka and Redis: run a namespace, send to it, receive from it.",
-    epilog=EXIT_CODES_HELP,
+    epilog=EXIT_CODES_HELP if _LOOK["rich_markup_mode"] else re.sub(r"\[/?bold\]", "", EXIT_CODES_HELP),
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     **_LOOK,

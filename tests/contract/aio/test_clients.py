@@ -1,4 +1,4 @@
-"""Who is connected: clients report what they are and what they use."""
+"""The clients of a namespace report their kind, and the entities that they use."""
 
 from __future__ import annotations
 

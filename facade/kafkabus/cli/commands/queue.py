@@ -15,7 +15,7 @@ from kafkabus.cli.settings import given_changes, settings_json, settings_text, s
 from kafkabus.cli.terminal import is_interactive, say, write, write_fields, write_json, write_table
 
 if TYPE_CHECKING:
-    from kafkabus.management import QueueProperties
+    from kafkabus.management import QueueProperties, QueueRuntimeProperties
 
 app = typer.Typer(name="queue", no_args_is_help=True, help="Create, list, show, change and delete queues.")
 
@@ -185,8 +185,16 @@ def update(
 
 
 @app.command("list")
-def list_queues(context: typer.Context, json: JsonOption = False) -> None:
-    """List the queues of the namespace."""
+def list_queues(
+    context: typer.Context,
+    *,
+    counts: Annotated[bool, typer.Option("--counts", help="List how many messages there are.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """List the queues of the namespace, with their settings, or with how many messages they have."""
+    if counts:
+        _list_counts(context, json)
+        return
     with open_administration(context) as administration:
         queues = list(administration.list_queues())
     if json:
@@ -197,6 +205,29 @@ def list_queues(context: typer.Context, json: JsonOption = False) -> None:
         )
     else:
         say("There is no queue yet. Create one with: kafkabus queue create NAME")
+
+
+def _list_counts(context: typer.Context, json: bool) -> None:
+    with open_administration(context) as administration:
+        found = list(administration.list_queues_runtime_properties())
+    if json:
+        write_json([{"name": queue.name, **_counts(queue)} for queue in found])
+    elif found:
+        titles = {title.replace("_", "-").upper(): True for title in _counts(found[0])}
+        write_table(
+            {"NAME": False, **titles},
+            [[queue.name, *(f"{number:,}" for number in _counts(queue).values())] for queue in found],
+        )
+    else:
+        say("There is no queue yet. Create one with: kafkabus queue create NAME")
+
+
+def _counts(queue: QueueRuntimeProperties) -> dict[str, int]:
+    return {
+        "active": queue.active_message_count,
+        "scheduled": queue.scheduled_message_count,
+        "dead_letter": queue.dead_letter_message_count + queue.transfer_dead_letter_message_count,
+    }
 
 
 @app.command()
