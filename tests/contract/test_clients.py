@@ -30,7 +30,7 @@ def test_a_client_says_where_it_runs_and_what_it_uses(
     receiver = client.get_queue_receiver(first, client_identifier="the receiver")
     with sender, receiver, client.get_queue_receiver(second, sub_queue="deadletter") as dead:
         registry = client._connections().registry
-        registry._report_again()
+        registry.report_again()
         found = reported(administration, client)
         assert found is not None
         assert (found.kind, found.host, found.process_id) == ("client", socket.gethostname(), os.getpid())
@@ -43,7 +43,7 @@ def test_a_client_says_where_it_runs_and_what_it_uses(
         other = used[f"{second}/$deadletterqueue"]
         assert (other.sends, other.receives, other.client_identifiers) == (False, True, (dead.client_identifier,))
         sender.close()
-        registry._report_again()
+        registry.report_again()
         found = reported(administration, client)
         assert found is not None
         assert {entity.name: entity.sends for entity in found.entities} == {first: False, other.name: False}
@@ -58,7 +58,7 @@ def test_a_client_names_no_more_than_fits(
     """The number of the others is known; identifiers are cut."""
     handles = [client.get_queue_sender(f"none-{number:03}", client_identifier="x" * 500) for number in range(60)]
     with client.get_queue_sender(queue):
-        client._connections().registry._report_again()
+        client._connections().registry.report_again()
         found = reported(administration, client)
         assert found is not None
         assert (len(found.entities), found.more_entities) == (50, len(handles) + 1 - 50)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import uuid
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -37,11 +38,6 @@ def held() -> tuple[int, int]:
     """Return how many threads this process has, those of Kafka's client among them, and how many files and connections."""
     task, fd = (len(list(Path(f"/proc/self/{kind}").iterdir())) for kind in ("task", "fd"))
     return task, fd
-
-
-def alarms() -> list[threading.Thread]:
-    """Return the alarms that are to have readers rest."""
-    return [thread for thread in threading.enumerate() if thread.name == "kafkabus-alarm"]
 
 
 def test_entities_that_come_and_go_leave_nothing(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,6 +154,25 @@ def test_clients_that_come_and_go_leave_no_threads(runtime: RunningNamespace) ->
         gc.enable()
 
 
+def test_a_client_that_was_never_closed_is_freed(runtime: RunningNamespace) -> None:
+    """Its reports do not keep it."""
+    name = f"forgotten-{uuid.uuid4().hex[:8]}"
+    with ServiceBusAdministrationClient.from_connection_string(runtime.connection_string) as administration:
+        administration.create_queue(name)
+        client = ServiceBusClient.from_connection_string(runtime.connection_string)
+        client.get_queue_sender(name).send_messages(ServiceBusMessage("x"))
+        registry = weakref.ref(client._connections().registry)
+        del client
+        wait_until(lambda: not gc.collect() or registry() is None, "nothing more is freed")
+        assert registry() is None
+        administration.delete_queue(name)
+
+
+def awake(client: ServiceBusClient) -> bool:
+    """Return whether any reader of a client has a consumer."""
+    return any(one.reader.log.is_awake for one in client._connections().receiving.readers._known.values())
+
+
 def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its receiver is open, and receives later as before."""
     for constant in ("REST_AFTER", "LOOK_EVERY"):
@@ -176,10 +191,7 @@ def test_an_idle_reader_lets_its_consumer_go(runtime: RunningNamespace, monkeypa
                 (message,) = receiver.receive_messages(1, max_wait_time=30)
                 assert str(message) == body
                 receiver.complete_message(message)
-                wait_until(lambda: not alarms(), "all readers rest")
-                assert not any(
-                    one.reader.log.is_awake for one in client._connections().receiving.readers._known.values()
-                )
+                wait_until(lambda: not awake(client), "all readers rest")
             administration.delete_queue(name)
 
 

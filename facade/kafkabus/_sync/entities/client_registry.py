@@ -7,9 +7,11 @@ import json
 import os
 import socket
 import time
+import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import NamedTuple
 
 from kafkabus._core.exceptions import ServiceBusError
@@ -117,7 +119,8 @@ class ClientRegistry:
         self._reported = False
         self._since = round(time.time() * 1000)
         self._last_details = ""
-        self._alarm = Alarm(self._report_again)
+        # A client that was forgotten, and not closed, is not kept by its reports.
+        self._alarm = Alarm(partial(_report_again, weakref.ref(self)))
 
     def begin_use(self, entity: str, identifier: str, *, sends: bool) -> Use:
         """Return the use of an entity by a new sender or receiver; see ``Use``."""
@@ -140,7 +143,8 @@ class ClientRegistry:
                 self._forget_others()
         self._alarm.set(REPORT_EVERY)
 
-    def _report_again(self) -> None:
+    def report_again(self) -> None:
+        """Say who this client is, also if it did so lately."""
         self._report_at = 0.0
         self.report()
 
@@ -236,6 +240,12 @@ class ClientRegistry:
         return json.dumps(
             {"id": self._connections.client_id, "version": installed_version(), "reads": LATEST}, separators=(",", ":")
         )
+
+
+def _report_again(reference: weakref.ref[ClientRegistry]) -> None:
+    registry = reference()
+    if registry is not None:
+        registry.report_again()
 
 
 def _read(member: str) -> RegisteredClient:
