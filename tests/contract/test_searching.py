@@ -17,6 +17,7 @@ from kafkabus import (
     ServiceBusReceiver,
     ServiceBusSubQueue,
 )
+from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import CorrelationRuleFilter, ServiceBusAdministrationClient, SqlRuleFilter
 from tests.contract.conftest import MakeQueue, MakeTopic
 
@@ -175,6 +176,20 @@ def test_one_session_is_searched(client: ServiceBusClient, make_queue: MakeQueue
         assert (str(seen), str(first)) == ("a1", "a1")
         assert receiver.session is not None
         assert seen.peeked_locked_until_utc == receiver.session.locked_until_utc
+
+
+def test_all_sessions_are_searched_without_one(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """By a receiver that was not opened: it locks no session, and receives nothing."""
+    queue = make_queue(requires_session=True)
+    send(client, queue, *(colored(f"{name}{number}", number, session_id=name) for name in "ab" for number in (1, 2)))
+    with client.get_queue_receiver(queue, session_id="a") as held:
+        held.receive_messages(1, max_wait_time=PATIENCE)
+        receiver = client.get_queue_receiver(queue)
+        assert bodies(search_all(receiver, filter="color = 2")) == ["a2", "b2"]
+        assert bodies(search_all(receiver, state="locked")) == ["a1"]
+        for refused in (receiver.receive_messages, receiver.peek_messages):
+            with pytest.raises(ServiceBusError, match="has sessions"):
+                refused(1)
 
 
 def test_messages_that_a_filter_cannot_judge_are_counted(client: ServiceBusClient, queue: str) -> None:

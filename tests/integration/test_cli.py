@@ -293,6 +293,11 @@ def test_messages_are_found_by_filter_state_and_body(namespace: Namespace) -> No
     assert namespace.run("peek", "searched", "--where", "amount > 4", "--body", "w").stdout == "two\n"
     assert namespace.run("peek", "searched", "--state", "waiting", "--max", "1").stdout == "one\n"
     assert "no such message" in namespace.run("peek", "searched", "--state", "locked", code=3).stderr
+    namespace.run("queue", "create", "searched-sessions", "--plain", "--sessions")
+    for session in ("s", "t"):
+        namespace.run("send", "searched-sessions", f"of {session}", "--session-id", session)
+    assert namespace.run("peek", "searched-sessions", "--body", "of").stdout == "of s\nof t\n"
+    assert namespace.run("peek", "searched-sessions", "--body", "of", "--session", "t").stdout == "of t\n"
     for arguments, said in (
         (("--where", "amount >"), "filter: line 1, column"),
         (("--state", "lost"), "state 'lost': choose from active, waiting, locked"),

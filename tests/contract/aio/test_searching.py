@@ -11,6 +11,7 @@ import pytest
 from kafkabus import ServiceBusMessage, ServiceBusMessageState, ServiceBusReceivedMessage, ServiceBusSubQueue
 from kafkabus.aio import ServiceBusClient, ServiceBusReceiver
 from kafkabus.aio.management import ServiceBusAdministrationClient
+from kafkabus.exceptions import ServiceBusError
 from kafkabus.management import CorrelationRuleFilter, SqlRuleFilter
 from tests.contract.aio.conftest import MakeQueue, MakeTopic
 
@@ -173,6 +174,22 @@ async def test_one_session_is_searched(client: ServiceBusClient, make_queue: Mak
         assert (str(seen), str(first)) == ("a1", "a1")
         assert receiver.session is not None
         assert seen.peeked_locked_until_utc == receiver.session.locked_until_utc
+
+
+async def test_all_sessions_are_searched_without_one(client: ServiceBusClient, make_queue: MakeQueue) -> None:
+    """By a receiver that was not opened: it locks no session, and receives nothing."""
+    queue = await make_queue(requires_session=True)
+    await send(
+        client, queue, *(colored(f"{name}{number}", number, session_id=name) for name in "ab" for number in (1, 2))
+    )
+    async with client.get_queue_receiver(queue, session_id="a") as held:
+        await held.receive_messages(1, max_wait_time=PATIENCE)
+        receiver = client.get_queue_receiver(queue)
+        assert bodies(await search_all(receiver, filter="color = 2")) == ["a2", "b2"]
+        assert bodies(await search_all(receiver, state="locked")) == ["a1"]
+        for refused in (receiver.receive_messages, receiver.peek_messages):
+            with pytest.raises(ServiceBusError, match="has sessions"):
+                await refused(1)
 
 
 async def test_messages_that_a_filter_cannot_judge_are_counted(client: ServiceBusClient, queue: str) -> None:

@@ -219,7 +219,7 @@ class ReceiverEngine:
             search: The messages to look for; None: all.
         """
         context, peeker = self.scope.context, self._claimer.peeker
-        entity = await self.scope.entity()
+        entity = await self.scope.entity(to_search=search is not None)
         lock = await self.scope.lock_session(wait)
         if lock is not None:
             peeker.keep_to(lock.session)

@@ -76,8 +76,11 @@ class ReceiverScope:
         """Return whether no call waits for messages any more: the receiver was closed, or the caller has left."""
         return self.is_closed or caller_left()
 
-    async def entity(self) -> Entity:
+    async def entity(self, *, to_search: bool = False) -> Entity:
         """Return the entity.
+
+        Args:
+            to_search: Whether messages are searched, which goes through all sessions without one.
 
         Raises:
             ServiceBusError: It is a topic, or has sessions and the receiver has none, or is gone, or cannot be looked up.
@@ -92,7 +95,7 @@ class ReceiverScope:
                     ),
                 )
             )
-        if entity.has_sessions and self.session is None:
+        if entity.has_sessions and self.session is None and not to_search:
             raise needs_session(entity, self.path)
         return entity
 

@@ -218,7 +218,7 @@ class ReceiverEngine:
             search: The messages to look for; None: all.
         """
         context, peeker = self.scope.context, self._claimer.peeker
-        entity = self.scope.entity()
+        entity = self.scope.entity(to_search=search is not None)
         lock = self.scope.lock_session(wait)
         if lock is not None:
             peeker.keep_to(lock.session)

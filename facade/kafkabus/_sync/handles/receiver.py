@@ -527,6 +527,8 @@ class ServiceBusReceiver:
         are given, and may return none although there are more to examine. It begins at ``sequence_number``: 0, the default,
         is the beginning. Calls with the answer's ``next_sequence_number``, until that is None, examine all messages.
 
+        A receiver without a session, which was not opened (``with``), may search through the messages of all sessions.
+
         Args:
             max_message_count: The most messages to return.
             sequence_number: The number to look from, in the order of the numbers; 0 to go on, or to search from the

@@ -34,7 +34,7 @@ def peek(
         str | None,
         typer.Option(
             metavar="ID",
-            help="The session to read, of an entity with sessions; it stays locked until the command ends.",
+            help="Only the messages of this session, which stays locked until the command ends.",
         ),
     ] = None,
     dead_letter: DeadLetterOption = False,
@@ -67,10 +67,11 @@ def peek(
     with (
         explain_missing_entity(context, entity, may_create=True),
         open_client(context) as client,
-        receiver_of(
-            client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
-        ) as receiver,
     ):
+        # It is not opened: without a session, it searches through the messages of all sessions.
+        receiver = receiver_of(
+            client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
+        )
         looks = any(value is not None for value in wanted.values())
         for message in _found(receiver, limit, number, wanted) if looks else _all(receiver, limit, number):
             write(text_of(message))
