@@ -54,7 +54,7 @@ Advance = Callable[[str, float], None]
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A namespace named ``tests``, on any backend.
+    """A namespace named ``tests``, or one of the test's own, on any backend.
 
     Attributes:
         connection_string: The connection string for its clients.
@@ -106,12 +106,20 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
             yield Backend(namespace.connection_string, lambda _queue, seconds: namespace.advance(seconds))
     elif request.param == "container":
         container: KafkabusContainer = request.getfixturevalue("container")
-        connection_string = container.connection_string
-        redis_url = parse_settings(connection_string).redis_url.reveal()
-        yield Backend(connection_string, partial(advance, redis_url, "tests"))
+        yield _backend_of(container.connection_string, request)
     else:
         runtime: RunningNamespace = request.getfixturevalue("runtime")
-        yield Backend(runtime.connection_string, partial(advance, runtime.redis_url, "tests"))
+        yield _backend_of(runtime.connection_string, request)
+
+
+def _backend_of(connection_string: str, request: pytest.FixtureRequest) -> Backend:
+    """Return a backend on servers: the namespace that all tests share, or one of the test's own."""
+    settings = parse_settings(connection_string)
+    if request.node.get_closest_marker("own_namespace") is not None:
+        own = f"own-{uuid.uuid4().hex[:8]}"
+        connection_string = re.sub(r"sb://[^./;]+", f"sb://{own}", connection_string, count=1)
+        settings = parse_settings(connection_string)
+    return Backend(connection_string, partial(advance, settings.redis_url.reveal(), settings.namespace))
 
 
 @pytest.fixture

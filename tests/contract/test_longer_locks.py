@@ -13,6 +13,8 @@ from kafkabus.exceptions import MessageLockLostError, SessionLockLostError
 from kafkabus.management import ServiceBusAdministrationClient
 from tests.contract.conftest import Advance
 
+pytestmark = pytest.mark.own_namespace
+
 HOUR = 3_600.0
 """An hour in seconds."""
 SKEW = timedelta(minutes=1)

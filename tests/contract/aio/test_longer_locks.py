@@ -13,6 +13,8 @@ from kafkabus.aio.management import ServiceBusAdministrationClient
 from kafkabus.exceptions import MessageLockLostError, SessionLockLostError
 from tests.contract.aio.conftest import Advance
 
+pytestmark = pytest.mark.own_namespace
+
 HOUR = 3_600.0
 """An hour in seconds."""
 SKEW = timedelta(minutes=1)

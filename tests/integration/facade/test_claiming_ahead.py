@@ -221,8 +221,8 @@ def test_what_does_not_come_in_time_is_given_back_and_comes_again(
     monkeypatch.setattr("kafkabus._sync.receiving.granted_records.LEAVE_SILENT", 1.0)
     read, cut = OffsetReader.read, [came]
 
-    def read_in_part(points: OffsetReader, *arguments: Any) -> list[Record]:
-        records = read(points, *arguments)
+    def read_in_part(points: OffsetReader, *arguments: Any, **more: Any) -> list[Record]:
+        records = read(points, *arguments, **more)
         if cut:
             raise UnfinishedReadError(f"{came} came", records[: cut.pop()])
         return records
