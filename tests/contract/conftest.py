@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import uuid
 from collections.abc import Callable, Iterator
@@ -113,10 +114,10 @@ def backend(request: pytest.FixtureRequest) -> Iterator[Backend]:
 
 
 def _backend_of(connection_string: str, request: pytest.FixtureRequest) -> Backend:
-    """Return a backend on servers: the namespace that all tests share, or one of the test's own."""
+    """Return a backend on servers: the namespace that all tests share, or one of those that need their own, in this process."""
     settings = parse_settings(connection_string)
     if request.node.get_closest_marker("own_namespace") is not None:
-        own = f"own-{uuid.uuid4().hex[:8]}"
+        own = f"own-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
         connection_string = re.sub(r"sb://[^./;]+", f"sb://{own}", connection_string, count=1)
         settings = parse_settings(connection_string)
     return Backend(connection_string, partial(advance, settings.redis_url.reveal(), settings.namespace))

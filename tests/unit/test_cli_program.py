@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
 import kafkabus
+from kafkabus.cli.program import _with_json
 
 SLOW = "confluent_kafka", "redis", "pyspark", "pandas"
 NOWHERE = "Endpoint=sb://nowhere.localhost/;KafkaBootstrapServers=127.0.0.1:1;Redis=redis://127.0.0.1:1/0"
@@ -179,3 +181,25 @@ def test_help_at_80_columns_cuts_off_no_name() -> None:
         assert "--" in shown
         assert re.findall(r"--[a-z-]*…|<bool>", shown) == [], command
         assert max(map(len, shown.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (["a", "--output", "json"], ["a", "--json"]),
+        (["--output=json", "a"], ["--json", "a"]),
+        (["-o", "table", "a"], ["a"]),
+        (["a", "--max", "1", "--", "--output", "x"], ["a", "--max", "1", "--", "--output", "x"]),
+        (["--where", "a = '--output'"], ["--where", "a = '--output'"]),
+    ],
+)
+def test_an_output_is_json_or_a_table(given: list[str], meant: list[str]) -> None:
+    """As other command lines have it; behind ``--`` there are no options."""
+    assert _with_json(given) == meant
+
+
+@pytest.mark.parametrize("given", [["--output", "yaml"], ["--output"], ["--output=", "json"]])
+def test_another_output_is_refused(given: list[str]) -> None:
+    """With those that there are."""
+    with pytest.raises(typer.BadParameter, match="choose json or table"):
+        _with_json(given)

@@ -23,9 +23,12 @@ DestinationArgument = Annotated[
     str, typer.Argument(metavar="ENTITY", help="Name of the queue or topic.", show_default=False)
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON; --output json does the same.")]
 
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Print a JSON object per message, with its properties.")]
+JsonLinesOption = Annotated[
+    bool,
+    typer.Option("--json", help="Print a JSON object per message, with its properties; --output json does the same."),
+]
 
 DeadLetterOption = Annotated[bool, typer.Option("--dead-letter", help="Use the queue's dead-letter queue.")]
 

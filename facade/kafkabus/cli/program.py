@@ -6,7 +6,8 @@ import logging
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any, NoReturn, cast
 
@@ -59,9 +60,10 @@ _LOOK: dict[str, Any] = {
 _GLOBAL_OPTIONS = {"--connection-string": " …", "-c": " …", "--connection-string-file": " …", "--debug": ""}
 
 
-def _leave_out_types_of_flags(command: Any) -> None:
-    """Have the help of a command, and of those below it, show no type beside options that take no value."""
-    get_params = command.get_params
+def _prepare(command: Any) -> None:
+    """Have a command, and those below it, take ``--output``, and show in its help no type beside options without a value."""
+    get_params, parse_args = command.get_params, command.parse_args
+    prints_json = any(parameter.name == "json" for parameter in command.params)
 
     def without_types(ctx: Any) -> list[Any]:
         parameters: list[Any] = get_params(ctx)
@@ -70,9 +72,31 @@ def _leave_out_types_of_flags(command: Any) -> None:
                 parameter.metavar = ""
         return parameters
 
-    command.get_params = without_types
+    def without_output(ctx: Any, args: list[str]) -> Any:
+        return parse_args(ctx, _with_json(args) if prints_json else args)
+
+    command.get_params, command.parse_args = without_types, without_output
     for below in getattr(command, "commands", {}).values():
-        _leave_out_types_of_flags(below)
+        _prepare(below)
+
+
+def _with_json(args: Sequence[str]) -> list[str]:
+    """Return arguments with ``--json`` in place of ``--output json``, and without ``--output table``.
+
+    Raises:
+        typer.BadParameter: There is no such output.
+    """
+    rest, left = list[str](), deque(args)
+    while left and left[0] != "--":
+        name, equals, value = left.popleft().partition("=")
+        if name not in {"--output", "-o"}:
+            rest.append(name + equals + value)
+            continue
+        value = value if equals else left.popleft() if left else ""
+        if value not in {"json", "table"}:
+            raise typer.BadParameter(f"{name} {value!r}: choose json or table")
+        rest += ["--json"] if value == "json" else []
+    return [*rest, *left]
 
 
 class _Commands(Mapping[str, Any]):
@@ -83,7 +107,7 @@ class _Commands(Mapping[str, Any]):
         around = typer.Typer(**_LOOK)
         around.add_typer(module.app)
         command = get_group(around).commands[name]
-        _leave_out_types_of_flags(command)
+        _prepare(command)
         return command
 
     def __iter__(self) -> Iterator[str]:
@@ -98,7 +122,7 @@ class _Program(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        _leave_out_types_of_flags(self)
+        _prepare(self)
         self.commands = cast("dict[str, Any]", _Commands())
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - as click calls it

@@ -47,7 +47,9 @@ def test_ids_are_known_when_redis_lost_everything(
         first = set(all_of(client, queue, 3))
         assert first == {"a1", "b1", "c1"}
         if checkpoint:
-            wait_for_checkpoint(context, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)])
+            wait_for_checkpoint(
+                context, queue, 0, lambda one: one.cursor == 4 and one.duplicates == [(3, 3)] and not one.waiting
+            )
         empty(own_runtime)
         send(client, queue, "bd", "2")
         second = all_of(client, queue, 1)

@@ -434,7 +434,7 @@ def test_errors_are_those_of_the_service(admin: ServiceBusAdministrationClient) 
         (ResourceExistsError, 409, "SubCode=40900", lambda: admin.create_topic("q")),
         (ResourceExistsError, 409, "SubCode=40900", lambda: admin.create_subscription("t", "s")),
         (ResourceExistsError, 409, "SubCode=40900", lambda: admin.create_rule("t", "s", "$Default")),
-        (HttpResponseError, 400, "5 minutes", lambda: admin.create_queue("p", lock_duration=timedelta(hours=1))),
+        (HttpResponseError, 400, "up to 0:05:00", lambda: admin.create_queue("p", lock_duration=timedelta(hours=1))),
         (HttpResponseError, 400, "entity name 'p!'", lambda: admin.create_queue("p!")),
         (
             HttpResponseError,

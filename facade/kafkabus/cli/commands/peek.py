@@ -62,6 +62,9 @@ def peek(
     """
     text_of = json_text if json else body_text
     wanted = {"filter": where, "state": state, "body_contains": body}
+    looks = any(value is not None for value in wanted.values())
+    if looks:
+        _check_search(where, state, body)
     seen = 0
     postponed: list[datetime] = []
     with (
@@ -72,7 +75,6 @@ def peek(
         receiver = receiver_of(
             client, entity, session_id=session, sub_queue=sub_queue(dead_letter, transfer_dead_letter)
         )
-        looks = any(value is not None for value in wanted.values())
         for message in _found(receiver, limit, number, wanted) if looks else _all(receiver, limit, number):
             write(text_of(message))
             seen += 1
@@ -85,6 +87,20 @@ def peek(
     if not seen:
         say("there is no such message" if looks else "there is no message")
         raise typer.Exit(ExitCode.NOTHING)
+
+
+def _check_search(where: str | None, state: str | None, body: str | None) -> None:
+    """Refuse a filter or a state that there is not, before anything is opened.
+
+    Raises:
+        typer.BadParameter: There is none.
+    """
+    from kafkabus._core.message_search import MessageSearch
+
+    try:
+        MessageSearch(where, state, body, 1)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def _all(receiver: ServiceBusReceiver, limit: int, number: int) -> Iterator[ServiceBusReceivedMessage]:
@@ -103,10 +119,7 @@ def _found(
     left, failed, failure = limit, 0, None
     at: int | None = number
     while left and at is not None:
-        try:
-            answer = receiver.peek_messages(left, sequence_number=at, **wanted)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
+        answer = receiver.peek_messages(left, sequence_number=at, **wanted)
         yield from answer
         left -= len(answer)
         at, failed, failure = answer.next_sequence_number, failed + answer.failed_count, failure or answer.first_failure
