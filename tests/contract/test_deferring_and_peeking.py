@@ -144,6 +144,20 @@ def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClient, mak
         assert [str(message) for message in other.peek_messages(2)] == ["3", "4"]
 
 
+def test_peeking_goes_on_from_a_number_through_all_later_partitions(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """It shows messages of later partitions again, although the receiver has looked at them before."""
+    queue = make_queue(partitioned=True)
+    with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        sender.send_messages([ServiceBusMessage(str(number), partition_key=str(number)) for number in range(20)])
+        messages = receiver.peek_messages(100)
+        assert (len(messages), receiver.peek_messages(1)) == (20, [])
+        first = min(message.sequence_number or 0 for message in messages)
+        again = [str(message) for message in receiver.peek_messages(1, sequence_number=first)]
+        assert sorted(again + all_peeked(receiver, 100), key=int) == [str(number) for number in range(20)]
+
+
 def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue: MakeQueue) -> None:
     """A call returns 256 KiB at most, and at least one message. The next peek shows the rest."""
     queue = make_queue(partitioned=False)

@@ -24,21 +24,12 @@ from kafkabus._sync.admin.queues import ServiceBusAdministrationClient
 from kafkabus.management.namespace_file import FORWARDS, NOT_IN_FILES
 from kafkabus_mapping.durations import iso_duration
 from kafkabus_mapping.entities import RetryPolicy
+from kafkabus_mapping.filters.rules import SYSTEM_OF
 from kafkabus_mapping.namespaces import LONGEST_LOCK
 from kafkabus_mapping.properties import encode_properties
 
 _DERIVED = frozenset({"max_message_size_in_kilobytes", "default_rule"})
 """Arguments that say nothing of an entity itself: the tier decides on the first one, and rules are written one by one."""
-_CORRELATED = (
-    "content_type",
-    "correlation_id",
-    "label",
-    "message_id",
-    "reply_to",
-    "reply_to_session_id",
-    "session_id",
-    "to",
-)
 
 Entry = dict[str, Any]
 """An object of the file."""
@@ -127,7 +118,7 @@ def _filter(given: object) -> Entry:
         case SqlRuleFilter():
             return {"FilterType": "Sql", "SqlFilter": _expression(given)}
         case CorrelationRuleFilter():
-            asked = {name: getattr(given, name) for name in _CORRELATED if getattr(given, name) is not None}
+            asked = {name: getattr(given, name) for name in SYSTEM_OF if getattr(given, name) is not None}
             correlated: Entry = {to_pascal(name): value for name, value in asked.items()}
             if given.properties:
                 correlated["Properties"] = _values(given.properties)

@@ -124,10 +124,11 @@ class Store:
         with self._guard:
             self._hashes.setdefault(key, {})[name] = value
 
-    def delete_field(self, key: str, name: str) -> None:
-        """Delete a field of a hash."""
+    def delete_fields(self, key: str, names: Iterable[str]) -> None:
+        """Delete fields of a hash."""
         with self._guard:
-            self._hashes.get(key, {}).pop(name, None)
+            for name in names:
+                self._hashes.get(key, {}).pop(name, None)
 
     def heard_of(self, key: str, oldest: float) -> list[bytes]:
         """Return the clients that gave a heartbeat since a moment, in ms of ``MemoryRedis.time``."""
@@ -381,9 +382,9 @@ class MemoryRedis:
         """Set a field of a hash."""
         return self._store.set_field(key, name, value)
 
-    def hdel(self, key: str, name: str) -> Any:
-        """Delete a field of a hash."""
-        return self._store.delete_field(key, name)
+    def hdel(self, key: str, *names: str) -> Any:
+        """Delete fields of a hash."""
+        return self._store.delete_fields(key, names)
 
     def hgetall(self, key: str) -> Any:
         """Return all fields of a hash."""

@@ -141,6 +141,20 @@ async def test_peeking_from_a_number_goes_by_the_numbers(client: ServiceBusClien
         assert [str(message) for message in await other.peek_messages(2)] == ["3", "4"]
 
 
+async def test_peeking_goes_on_from_a_number_through_all_later_partitions(
+    client: ServiceBusClient, make_queue: MakeQueue
+) -> None:
+    """It shows messages of later partitions again, although the receiver has looked at them before."""
+    queue = await make_queue(partitioned=True)
+    async with client.get_queue_sender(queue) as sender, client.get_queue_receiver(queue) as receiver:
+        await sender.send_messages([ServiceBusMessage(str(number), partition_key=str(number)) for number in range(20)])
+        messages = await receiver.peek_messages(100)
+        assert (len(messages), await receiver.peek_messages(1)) == (20, [])
+        first = min(message.sequence_number or 0 for message in messages)
+        again = [str(message) for message in await receiver.peek_messages(1, sequence_number=first)]
+        assert sorted(again + await all_peeked(receiver, 100), key=int) == [str(number) for number in range(20)]
+
+
 async def test_peeking_returns_no_more_than_fits(client: ServiceBusClient, make_queue: MakeQueue) -> None:
     """A call returns 256 KiB at most, and at least one message. The next peek shows the rest."""
     queue = await make_queue(partitioned=False)

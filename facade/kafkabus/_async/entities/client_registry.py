@@ -162,8 +162,8 @@ class ClientRegistry:
         """Forget the details of clients that are gone and did not say so."""
         details = await self._connections.ledger_client.client_details(self._details_key)
         known = {client.client_id for client in await self.clients()}
-        for client_id in details.keys() - known - {self._connections.client_id}:
-            await self._connections.ledger_client.put_client_details(self._details_key, client_id, None)
+        gone = details.keys() - known - {self._connections.client_id}
+        await self._connections.ledger_client.forget_client_details(self._details_key, gone)
 
     def _described(self) -> ClientReport:
         used: dict[str, list[Use]] = {}
@@ -189,8 +189,8 @@ class ClientRegistry:
             await self._connections.ledger_client.leave([self._key], self._own, REPORT_LIFETIME)
             if self._last_details:
                 with suppress(ServiceBusError):
-                    await self._connections.ledger_client.put_client_details(
-                        self._details_key, self._connections.client_id, None
+                    await self._connections.ledger_client.forget_client_details(
+                        self._details_key, [self._connections.client_id]
                     )
 
     async def reports(self) -> list[tuple[RegisteredClient, ClientReport | None]]:

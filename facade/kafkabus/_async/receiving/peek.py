@@ -169,7 +169,7 @@ class MessagePeeker:
     async def look_from(
         self, parts: PeekParts, entity: Entity, partition: int, offset: int, count: int
     ) -> PeekedMessages:
-        """The messages from a place on, in the order of their sequence numbers.
+        """The messages from a place on, in the order of their sequence numbers; looking on goes on behind the last one.
 
         Raises:
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -330,16 +330,22 @@ class LedgerClient:
         found: list[list[bytes]] = await pipeline.execute()
         return found
 
-    async def put_client_details(self, key: str, client_id: str, text: str | None) -> None:
-        """Keep what a client says of itself; None: forget it.
+    async def put_client_details(self, key: str, client_id: str, text: str) -> None:
+        """Keep what a client says of itself.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        if text is None:
-            await self._patiently(lambda: self._redis.hdel(key, client_id))
-        else:
-            await self._patiently(lambda: self._redis.hset(key, client_id, text))
+        await self._patiently(lambda: self._redis.hset(key, client_id, text))
+
+    async def forget_client_details(self, key: str, client_ids: Collection[str]) -> None:
+        """Forget what clients say of themselves.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        if client_ids:
+            await self._patiently(lambda: self._redis.hdel(key, *client_ids))
 
     async def client_details(self, key: str) -> dict[str, str]:
         """Return what clients say of themselves, by their ids.

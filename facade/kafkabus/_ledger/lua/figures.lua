@@ -3,9 +3,9 @@
 -- KEYS  see layout.lua; the slot is not used
 -- ARGV  1 how many ranges are counted at the most of those that wait to be granted again
 -- Reply nothing if there is no ledger, else {the text "changed", cursor, in flight, scheduled, moving, records beyond
---       the cursor that no claim may grant, deferred, waiting to be granted again, postponed, sessions that clients hold,
---       and sessions that are available, deliveries after which messages waited again, the copies that their destinations refuse, each as
---       "<offset>:<bytes>"}
+--       the cursor that no claim may grant, deferred, waiting to be granted again, postponed, sessions that clients
+--       hold, sessions that are available, deliveries after which messages waited again, the copies that their
+--       destinations refuse, each as "<offset>:<bytes>"}
 -- Effect: none.
 
 if not ledger.cursor then

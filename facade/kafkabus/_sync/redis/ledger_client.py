@@ -7,7 +7,7 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -331,16 +331,22 @@ class LedgerClient:
         found: list[list[bytes]] = pipeline.execute()
         return found
 
-    def put_client_details(self, key: str, client_id: str, text: str | None) -> None:
-        """Keep what a client says of itself; None: forget it.
+    def put_client_details(self, key: str, client_id: str, text: str) -> None:
+        """Keep what a client says of itself.
 
         Raises:
             ServiceBusCommunicationError: Redis cannot be reached.
         """
-        if text is None:
-            self._patiently(lambda: self._redis.hdel(key, client_id))
-        else:
-            self._patiently(lambda: self._redis.hset(key, client_id, text))
+        self._patiently(lambda: self._redis.hset(key, client_id, text))
+
+    def forget_client_details(self, key: str, client_ids: Collection[str]) -> None:
+        """Forget what clients say of themselves.
+
+        Raises:
+            ServiceBusCommunicationError: Redis cannot be reached.
+        """
+        if client_ids:
+            self._patiently(lambda: self._redis.hdel(key, *client_ids))
 
     def client_details(self, key: str) -> dict[str, str]:
         """Return what clients say of themselves, by their ids.
