@@ -84,7 +84,6 @@ OTHERS = frozenset(
         "KAFKABUS_SSL_KEY_PASSWORD_FILE",
         # Fields that format 2 keeps for a later release.
         "retry_policy",
-        "unmatched_to",
         "longest_lock",
         "jms_subscriptions",
         # Values and files in examples.

@@ -27,11 +27,13 @@ from pydantic import (
 from typing_extensions import Self, override
 
 from kafkabus_mapping.filters.rules import RuleDescription
-from kafkabus_mapping.names import SUBSCRIPTIONS, EntityPath, SubQueue
+from kafkabus_mapping.names import SUBSCRIPTIONS, UNMATCHED, EntityPath, SubQueue
 
 PARTITIONS_STANDARD = 16
 """The number of partitions of a partitioned entity in the Basic and Standard tiers."""
 
+_LATER = ("retry_policy", "unmatched_to")
+"""Fields of format 2, which are None unless they are used."""
 _RULES = "rules_by_number"
 """The key of the rules in a description's JSON."""
 
@@ -316,7 +318,7 @@ class EntityDescription(BaseModel, frozen=True, extra="forbid", hide_input_in_er
 
     def to_text(self) -> str:
         """Return the description as it is stored, which ``read_description`` reads; fields of format 2 only if they are set."""
-        return self.model_dump_json(exclude=None if self.retry_policy else {"retry_policy"})
+        return self.model_dump_json(exclude={name for name in _LATER if getattr(self, name, None) is None})
 
     @property
     def generation(self) -> str:
@@ -350,12 +352,15 @@ class TopicDescription(EntityDescription, frozen=True):
         filtering_messages_before_publishing: Kept for compatibility.
         support_ordering: Kept for compatibility: the order within a partition always holds.
         size_in_bytes: Kept for compatibility.
+        unmatched_to: The name of the entity that messages move on to that no subscription wants, or None. In the description of
+            a namespace of format 2, and only if there is one.
     """
 
     kind: Literal["topic"] = "topic"
     filtering_messages_before_publishing: bool = False
     support_ordering: bool = True
     size_in_bytes: int | None = None
+    unmatched_to: str | None = None
 
 
 _SHARED = (
@@ -365,6 +370,8 @@ _SHARED = (
     "max_message_size_in_kilobytes",
 )
 """Settings that a subscription takes from its topic."""
+_SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
+"""Settings that a subscription takes from its topic at its creation and keeps."""
 
 
 def shared_settings(topic: TopicDescription) -> dict[str, object]:
@@ -447,6 +454,36 @@ class SubscriptionDescription(EntityDescription, frozen=True):
         found = {name: value for name, value in given.items() if name != _RULES}
         return {**found, "rule_sets": sets, "changing": changing}
 
+    @classmethod
+    def of_topic(
+        cls, topic: TopicDescription, name: str, *, uid: str, created_at: datetime, rules: Iterable[RuleDescription]
+    ) -> Self:
+        """Return a new subscription of a topic, as if it began at the beginning of the topic's logs.
+
+        Args:
+            topic: The topic.
+            name: The name of the subscription, with its topic's.
+            uid: See the attribute.
+            created_at: The current time.
+            rules: Its rules.
+        """
+        begun = cls.model_validate(
+            {
+                **{setting: getattr(topic, setting) for setting in _SHARED_FOR_EVER},
+                "name": name,
+                "topic_entity": topic.name,
+                "uid": uid,
+                "rule_sets": (RuleSet(rules=tuple(rules), offsets=(0,) * topic.partitions),),
+                "created_at": created_at,
+                "updated_at": created_at,
+            }
+        )
+        return begun.with_settings_of(topic)
+
+    def begin_at(self, offsets: tuple[int, ...]) -> Self:
+        """Return the same new subscription, beginning at these offsets, by partition."""
+        return self.model_copy(update={"rule_sets": (RuleSet(rules=self.rules, offsets=offsets),)})
+
     @property
     def generation(self) -> str:
         """The topic's id and the subscription's own."""
@@ -474,7 +511,13 @@ class SubscriptionDescription(EntityDescription, frozen=True):
 
     def with_settings_of(self, topic: TopicDescription) -> Self:
         """Return the same subscription with the current settings of its topic."""
-        return self.model_copy(update=shared_settings(topic))
+        shared = shared_settings(topic)
+        return self.model_copy(update=shared | {"forward_to": topic.unmatched_to} if self.is_unmatched else shared)
+
+    @property
+    def is_unmatched(self) -> bool:
+        """Whether upkeep reads the topic by it, for messages that no other subscription wants."""
+        return self.own_name == UNMATCHED
 
     @property
     def rules(self) -> tuple[RuleDescription, ...]:

@@ -23,6 +23,8 @@ SUBSCRIPTIONS = "/Subscriptions/"
 """The separator between a topic's name and a subscription's in a path."""
 MAX_SUBSCRIPTION_NAME = 50
 """The maximum length of the name of a subscription, and of a rule, in Service Bus, in characters."""
+UNMATCHED = "~unmatched"
+"""The name of the subscription by which upkeep reads a topic for messages that no other one wants; lists do not show it."""
 
 _ENTITY = re.compile(r"[a-z0-9](?:[a-z0-9._/-]*[a-z0-9])?\Z")
 _NAMESPACE = re.compile(r"[a-z0-9](?:[a-z0-9-]*[a-z0-9])?\Z")
@@ -159,6 +161,8 @@ def check_part(what: str, name: str) -> str:
     """
     if not isinstance(name, str):
         raise TypeError(f"{what} name is {type(name).__name__}: use str")
+    if what == "subscription" and name.lower() == UNMATCHED:
+        return name
     plain = name[1:] if what == "rule" and name.startswith("$") else name
     if len(name) > MAX_SUBSCRIPTION_NAME or "/" in name or not _ENTITY.match(plain.lower()):
         raise NameRuleError(

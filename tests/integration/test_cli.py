@@ -215,6 +215,22 @@ def test_settings_can_be_changed(namespace: Namespace) -> None:
     assert "nothing to change" in namespace.run("queue", "update", "changed", code=2).stderr
 
 
+def test_where_unmatched_messages_go_is_set_shown_and_removed(namespace: Namespace) -> None:
+    """A destination that leads back is refused before anything is created."""
+    namespace.run("queue", "create", "rest", "--plain")
+    namespace.run("topic", "create", "gossip", "--plain", "--unmatched-to", "rest")
+    assert namespace.json("topic", "show", "gossip")["unmatched_to"].endswith("/rest")
+    namespace.run("send", "gossip", "unheard")
+    assert namespace.run("receive", "rest", "--wait", "30").stdout == "unheard\n"
+    assert namespace.json("subscription", "list", "gossip") == []
+    told = namespace.run("topic", "update", "gossip", "--unmatched-to", "").stdout
+    assert told == "updated topic gossip: unmatched_to\n"
+    assert namespace.json("topic", "show", "gossip")["unmatched_to"] is None
+    refused = namespace.run("topic", "update", "gossip", "--unmatched-to", "gossip", code=1).stderr
+    assert "--unmatched-to='gossip': messages that no subscription wants would come back" in refused
+    namespace.run("topic", "delete", "gossip", "--yes")
+
+
 def test_retry_policies_are_set_shown_and_removed(namespace: Namespace) -> None:
     """Of queues and of subscriptions; a bad one is refused before anything is created."""
     namespace.run("queue", "create", "patient", "--plain", "--retry-policy", "exponential:1s:5m")

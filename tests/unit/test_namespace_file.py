@@ -343,7 +343,7 @@ def filled(administration: ServiceBusAdministrationClient) -> None:
         user_metadata="für alle",
         status="SendDisabled",
     )
-    administration.create_topic("news", requires_duplicate_detection=True)
+    administration.create_topic("news", requires_duplicate_detection=True, unmatched_to="plain")
     administration.create_topic("unused", default_message_time_to_live="PT1H")
     administration.create_subscription("news", "all", forward_to="plain")
     administration.create_subscription("news", "none")

@@ -164,23 +164,25 @@ class ClientContext:
 
     def _make_maintenance(self) -> EntityMaintenance:
         connections, descriptions, catalog, stores = self.connections, self.descriptions, self.catalog, self.stores
+        recovery = EntityRecovery(
+            connections,
+            descriptions,
+            catalog,
+            checkpoints=stores.checkpoints,
+            session_states=stores.session_states,
+            markers=stores.markers,
+            archive=stores.archive,
+            postponements=stores.postponements,
+        )
         return EntityMaintenance(
             format_upgrade=FormatUpgrade(connections, descriptions, self.registry),
             rule_changes=RuleChanges(connections, descriptions, catalog, stores.checkpoints),
-            recovery=EntityRecovery(
-                connections,
-                descriptions,
-                catalog,
-                checkpoints=stores.checkpoints,
-                session_states=stores.session_states,
-                markers=stores.markers,
-                archive=stores.archive,
-                postponements=stores.postponements,
-            ),
+            recovery=recovery,
             lifecycle=EntityLifecycle(
                 connections,
                 descriptions,
                 catalog,
+                recovery,
                 checkpoints=stores.checkpoints,
                 session_states=stores.session_states,
                 archive=stores.archive,

@@ -128,8 +128,7 @@ class Entity:
         if self.path.is_dead_letter:
             description = description.model_copy(update={"default_message_time_to_live": FOREVER})
         elif isinstance(description, SubscriptionDescription):
-            lives = min(description.default_message_time_to_live, description.topic_time_to_live)
-            description = description.model_copy(update={"default_message_time_to_live": lives})
+            description = _with_shorter_life(description)
             same = self.subscription_filter is not None and description == self.description
             subscription_filter = self.subscription_filter if same else _filter_of(description, self.max_message_bytes)
         retries = None if self.path.is_dead_letter else retries_of(description)
@@ -316,6 +315,17 @@ class Entity:
         return (
             NEVER if self.path.is_dead_letter or self.forwards_to is not None else self.description.max_delivery_count
         )
+
+
+def filter_of(description: SubscriptionDescription) -> SubscriptionFilter:
+    """Return the filter of a subscription that is described so, for a program that asks only which messages it wants."""
+    return _filter_of(_with_shorter_life(description), 0)
+
+
+def _with_shorter_life(description: SubscriptionDescription) -> SubscriptionDescription:
+    """Return a subscription whose messages live as long as its settings and its topic's allow."""
+    lives = min(description.default_message_time_to_live, description.topic_time_to_live)
+    return description.model_copy(update={"default_message_time_to_live": lives})
 
 
 def _filter_of(description: SubscriptionDescription, max_message_bytes: int) -> SubscriptionFilter:

@@ -235,6 +235,7 @@ class TopicProperties(EntityProperties):
         size_in_bytes: Kept for compatibility.
         authorization_rules: Carried, not checked.
         settled_retention: How long records stay in Kafka that all subscriptions have settled; kafkabus's own.
+        unmatched_to: Address of the entity that messages move on to that no subscription wants, or None; kafkabus's own.
     """
 
     enable_partitioning: bool
@@ -254,6 +255,7 @@ class TopicProperties(EntityProperties):
     size_in_bytes: int | None
     authorization_rules: list[AuthorizationRule]
     settled_retention: timedelta
+    unmatched_to: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -316,6 +318,7 @@ def properties_of(
         "availability_status": availability,
         "forward_to": address(description.forward_to),
         "forward_dead_lettered_messages_to": address(description.forward_dead_lettered_messages_to),
+        "unmatched_to": address(getattr(description, "unmatched_to", None)),
         "max_message_size_in_kilobytes": description.max_message_size_in_kilobytes
         or namespace.max_message_bytes // 1024,
         "authorization_rules": [

@@ -20,7 +20,7 @@ from kafkabus_mapping.secret import Secret
 if TYPE_CHECKING:
     from kafkabus.management import QueueProperties, SubscriptionProperties, TopicProperties
 
-_CLEARED = ("forward_to", "forward_dead_lettered_messages_to", "retry_policy")
+_CLEARED = ("forward_to", "forward_dead_lettered_messages_to", "unmatched_to", "retry_policy")
 """Settings that an empty text clears."""
 _KEYS = ("primary_key", "secondary_key")
 """Settings of authorization rules that are masked."""

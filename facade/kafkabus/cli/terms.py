@@ -25,6 +25,7 @@ OPTIONS = {
     "retry_policy": "--retry-policy",
     "session_id": "--session-id",
     "settled_retention": "--settled-retention",
+    "unmatched_to": "--unmatched-to",
     "user_metadata": "--user-metadata",
 }
 """The command line's names of the SDK's arguments."""

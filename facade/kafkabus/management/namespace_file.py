@@ -55,7 +55,7 @@ from kafkabus_mapping.properties import decode_properties
 LOGGER = logging.getLogger("kafkabus")
 
 _DEFAULT_RULE = "$Default"
-FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to"})
+FORWARDS = frozenset({"forward_to", "forward_dead_lettered_messages_to", "unmatched_to"})
 """Settings that name another entity."""
 NOT_IN_FILES = frozenset({"self", "queue_name", "topic_name", "subscription_name", "authorization_rules"})
 """Arguments of the methods that create entities which files do not have."""

@@ -16,8 +16,9 @@ from kafkabus._core.delivery import Grant
 from kafkabus._core.entity import Entity
 from kafkabus._core.record import Record, as_bytes, envelope_of
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
+from kafkabus.upkeep.unmatched import UnmatchedMessages
 from kafkabus_mapping.codec import Envelope, record_size
-from kafkabus_mapping.entities import EntityStatus
+from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription
 from kafkabus_mapping.keys import KeyRuleError, partition_of
 from kafkabus_mapping.names import EntityPath
 from kafkabus_mapping.namespaces import MAX_HOPS
@@ -59,6 +60,7 @@ class Forwarder:
         self._context = context
         self._entity: Entity | None = None
         self._reader: MessageReader | None = None
+        self._unmatched = UnmatchedMessages(context)
         self._turn = 0
 
     async def forward(self, entity: Entity, seconds: float) -> None:
@@ -97,24 +99,25 @@ class Forwarder:
         return self._reader
 
     async def _move_on(self, entity: Entity, grants: Sequence[Grant]) -> None:
+        path = entity.forwards_to
+        if grants and isinstance(entity.description, SubscriptionDescription) and entity.description.is_unmatched:
+            grants, path = await self._unmatched.judge(entity, grants)
         waiting = [grant for grant in grants if await self._context.dispositions.outlives(entity, grant)]
-        if entity.forwards_to is None or not waiting:
+        if path is None or not waiting:
             return
         try:
-            destination = await self._context.catalog.entity(entity.forwards_to)
+            destination = await self._context.catalog.entity(path)
         except MessagingEntityNotFoundError:
             destination = None
         if destination is not None and destination.description.retiring_at is not None:
-            raise ServiceBusError(
-                f"{entity.path} waits: {destination.kind} {entity.forwards_to} is being deleted, or kept"
-            )
+            raise ServiceBusError(f"{entity.path} waits: {destination.kind} {path} is being deleted, or kept")
         turn = 0 if destination is None else await self._next_partition(destination)
         accepted: dict[tuple[int, int], Leased] = defaultdict(lambda: defaultdict(list))
         refused: dict[tuple[int, _Refusal], Leased] = defaultdict(lambda: defaultdict(list))
         for grant in waiting:
             here, lease = grant.delivery.partition, grant.delivery.lease
             for record in grant.records:
-                there = _choose_partition(record, entity.forwards_to, destination, turn)
+                there = _choose_partition(record, path, destination, turn)
                 if isinstance(there, _Refusal):
                     refused[here, there][lease].append(record)
                 else:

@@ -187,6 +187,24 @@ def test_retry_policies_wait_for_the_upgrade(earlier: str, administration: Servi
     assert administration.get_queue("accounts").retry_policy == policy
 
 
+def test_where_unmatched_messages_go_waits_for_the_upgrade(
+    earlier: str, administration: ServiceBusAdministrationClient
+) -> None:
+    """Earlier versions do not read the description of such a topic."""
+    refusal = "needs format 2, and namespace '.*' is stored in an earlier one: .* run 'kafkabus namespace upgrade'"
+    with pytest.raises(NamespaceFormatError, match=f"^the destination of unmatched messages of topic 'new' {refusal}$"):
+        administration.create_topic("new", unmatched_to="accounts")
+    news = administration.get_topic("news")
+    with pytest.raises(
+        NamespaceFormatError, match=f"^the destination of unmatched messages of topic 'news' {refusal}$"
+    ):
+        administration.update_topic(news, unmatched_to="accounts")
+    administration.update_topic(news, user_metadata="changed")
+    administration.upgrade_namespace()
+    administration.update_topic(administration.get_topic("news"), unmatched_to="accounts")
+    assert str(administration.get_topic("news").unmatched_to).endswith("/accounts")
+
+
 def test_an_upgrade_that_was_cut_off_is_finished(
     earlier: str, administration: ServiceBusAdministrationClient, context: ClientContext
 ) -> None:

@@ -286,16 +286,21 @@ def test_settings_that_are_left_out_get_their_defaults(served: Gateway, admin: S
     assert changed.settled_retention == timedelta(hours=2)
 
 
-def test_retry_policies_survive_updates(served: Gateway, admin: ServiceBusAdministrationClient) -> None:
-    """Azure's clients write the whole description of a queue or subscription, which has no such setting."""
+def test_settings_of_kafkabus_survive_updates(served: Gateway, admin: ServiceBusAdministrationClient) -> None:
+    """Azure's clients write the whole description of an entity, which has no such setting."""
     policy = RetryPolicy.exponential(1, 300)
     with OwnAdministrationClient.from_connection_string(served.connection_string) as own:
         own.create_queue("q", retry_policy=policy)
-        own.create_topic("t")
+        own.create_topic("t", unmatched_to="q")
         own.create_subscription("t", "s", retry_policy=policy)
+        admin.update_topic(admin.get_topic("t"), user_metadata="x")
+        assert [subscription.name for subscription in admin.list_subscriptions("t")] == ["s"]
+        assert admin.get_topic_runtime_properties("t").subscription_count == 1
         admin.update_queue(admin.get_queue("q"), max_delivery_count=3)
         admin.update_subscription("t", admin.get_subscription("t", "s"), max_delivery_count=4)
         queue, subscription = own.get_queue("q"), own.get_subscription("t", "s")
+        topic = own.get_topic("t")
+    assert (topic.user_metadata, str(topic.unmatched_to).rpartition("/")[2]) == ("x", "q")
     assert (queue.max_delivery_count, queue.retry_policy) == (3, policy)
     assert (subscription.max_delivery_count, subscription.retry_policy) == (4, policy)
 

@@ -43,15 +43,13 @@ from kafkabus._core.rule_properties import (
 from kafkabus_mapping.entities import (
     EntityStatus,
     RetryPolicy,
-    RuleSet,
     SubscriptionDescription,
     TopicDescription,
-    shared_settings,
 )
-from kafkabus_mapping.error_text import ErrorText
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
 from kafkabus_mapping.formats import FIRST, needs_latest
-from kafkabus_mapping.names import EntityPath, check_entity, check_part
+from kafkabus_mapping.names import UNMATCHED, EntityPath, check_entity, check_part
 from kafkabus_mapping.names import subscription_name as subscription_path
 from kafkabus_mapping.names import topic_name as log_name
 
@@ -59,9 +57,6 @@ MAX_SUBSCRIPTIONS = 2_000
 """Subscriptions of a topic, as on the service."""
 MAX_RULES = 2_000
 """Rules of a subscription, as on the service."""
-
-SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
-"""Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
 class TopicAdministration(SessionAdministration):
@@ -88,11 +83,12 @@ class TopicAdministration(SessionAdministration):
         max_message_size_in_kilobytes: int | None = None,
         status: EntityStatus | str | None = None,
         settled_retention: timedelta | str | None = None,
+        unmatched_to: str | None = None,
     ) -> TopicProperties:
         """Create a topic: a Kafka topic with one partition per entity partition.
 
-        No receiver gets messages that were sent before the topic has a subscription. Durations are timedeltas or ISO 8601
-        texts such as ``PT30S``.
+        No receiver gets messages that were sent before the topic has a subscription, unless ``unmatched_to`` is set. Durations
+        are timedeltas or ISO 8601 texts such as ``PT30S``.
 
         Args:
             topic_name: Up to 260 characters.
@@ -114,10 +110,15 @@ class TopicAdministration(SessionAdministration):
             status: Which operations it takes; default ``Active``.
             settled_retention: How long records stay in Kafka that all subscriptions have settled; kafkabus's own, default one
                 day.
+            unmatched_to: Name or address of a queue or topic: messages move on to it that no subscription wants. A disabled
+                subscription's rules count. kafkabus's own, default none.
 
         Raises:
+            MessagingEntityNotFoundError: There is no entity of the name ``unmatched_to``.
             MessagingEntityAlreadyExistsError: There is an entity of that name.
-            InvalidOperationError: A setting is out of its bounds, or the namespace is in the Basic tier.
+            InvalidOperationError: A setting is out of its bounds, the namespace is in the Basic tier, or messages would come
+                back from ``unmatched_to``.
+            NamespaceFormatError: ``unmatched_to`` is given, and the namespace's format is 1; nothing was created.
             ServiceBusQuotaExceededError: The namespace holds as many entities as it may.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -138,9 +139,13 @@ class TopicAdministration(SessionAdministration):
             "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
             "status": status,
             "settled_retention": settled_retention,
+            "unmatched_to": unmatched_to,
         }
         check_name(check_entity, topic_name)
+        await self._resolve_destinations(given, to_others_than=topic_name)
         description = await self._create_entity(TopicDescription, topic_name, enable_partitioning, given)
+        if description.unmatched_to is not None:
+            await self._connections().maintenance.lifecycle.share(description)
         return await self._properties(TopicProperties, description)
 
     @guard
@@ -153,8 +158,10 @@ class TopicAdministration(SessionAdministration):
 
         Raises:
             TypeError: ``topic`` does not hold a topic's properties, or lacks some.
-            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
-            MessagingEntityNotFoundError: There is no such topic.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation; or messages would come back
+                from ``unmatched_to``.
+            MessagingEntityNotFoundError: There is no such topic, or no entity of the name ``unmatched_to``.
+            NamespaceFormatError: ``unmatched_to`` is given, and the namespace's format is 1; nothing was changed.
             ValueError: The name breaks a rule.
             OperationTimeoutError: Another client has been changing the topic for a minute, and nothing was changed; or one of
                 its subscriptions, to which upkeep then applies the settings that the topic has now.
@@ -164,6 +171,7 @@ class TopicAdministration(SessionAdministration):
         context = self._connections()
         async with context.descriptions.lock_for_change(name) as lock:
             description = await self._update(TopicDescription, name, TopicProperties, topic, settings)
+            await context.maintenance.lifecycle.read_unmatched(description)
             await lock.check()
             await context.descriptions.put(description)
         try:
@@ -323,7 +331,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_name(subscription_path, topic_name, subscription_name)
+        name = _changeable(topic_name, subscription_name)
         rule = RuleDescription(name=DEFAULT_RULE, created_at=datetime.now(timezone.utc))
         if default_rule is not None:
             rule_name = check_name(check_part, "rule", default_rule.name)
@@ -349,12 +357,17 @@ class TopicAdministration(SessionAdministration):
             await topics_lock.check()
             await lock.check()
             await descriptions.put(description)
+            description = await self._connections().maintenance.rule_changes.settle(lock, description)
         return await self._properties(SubscriptionProperties, description)
 
     async def _new_subscription(
         self, topic_name: str, name: str, given: Mapping[str, object], rule: RuleDescription
     ) -> SubscriptionDescription:
-        """Create the ledgers of a new subscription; return its description."""
+        """Create the ledgers of a new subscription; return its description.
+
+        If upkeep looks for messages of the topic that no subscription wants, the rules of this one count from when the
+        description shows them, as if they were changed: upkeep may have judged messages since the ledgers began.
+        """
         context, settings, path = self._connections(), dict(given), EntityPath(name)
         for which in (path.dead_letter, path.transfer_dead_letter):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
@@ -363,30 +376,22 @@ class TopicAdministration(SessionAdministration):
             raise MessagingEntityNotFoundError(f"{label_of(TopicDescription, topic.name)} is being deleted")
         await self._check_free(name)
         await self._resolve_destinations(settings, to_others_than=topic.name)
-        if len(await context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
+        if len(await self._subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
         self._check_rules([rule])
         now = datetime.now(timezone.utc)
         rule = rule.model_copy(update={"created_at": now})
-        empty = SubscriptionDescription.model_validate(
-            {
-                **shared_settings(topic),
-                **{setting: getattr(topic, setting) for setting in SHARED_FOR_EVER},
-                "name": name,
-                "topic_entity": topic.name,
-                "uid": uuid.uuid4().hex[:12],
-                "rule_sets": (RuleSet(rules=(rule,), offsets=(0,) * topic.partitions),),
-                "created_at": now,
-                "updated_at": now,
-            }
+        later = topic.unmatched_to is not None
+        empty = SubscriptionDescription.of_topic(
+            topic, name, uid=uuid.uuid4().hex[:12], created_at=now, rules=[] if later else [rule]
         )
         description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
         obey(await self._namespace(), description)
         self._check_format(description)
         offsets = await context.maintenance.recovery.begin_subscription(self._entity(path, description))
-        return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
+        return description.begin_at(offsets).model_copy(update={"changing": (rule,) if later else None})
 
     @guard
     async def update_subscription(
@@ -408,7 +413,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_name(subscription_path, topic_name, _name_in("subscription", subscription, settings))
+        name = _changeable(topic_name, _name_in("subscription", subscription, settings))
         descriptions = self._connections().descriptions
         async with descriptions.lock_for_change(name) as lock:
             description = await self._update(
@@ -451,6 +456,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
+        _changeable(topic_name, subscription_name)
         await self._connections().maintenance.lifecycle.delete(await self._subscription(topic_name, subscription_name))
 
     @guard
@@ -462,7 +468,7 @@ class TopicAdministration(SessionAdministration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
+        listed = await self._subscriptions_of(await self._topic(topic_name))
         async for properties in self._list_entities(SubscriptionProperties, listed):  # aio-only
             yield properties  # aio-only
         # blocking: yield from self._list_entities(SubscriptionProperties, listed)
@@ -478,7 +484,7 @@ class TopicAdministration(SessionAdministration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = await self._connections().catalog.subscriptions_of(await self._topic(topic_name))
+        listed = await self._subscriptions_of(await self._topic(topic_name))
         async for counts in self._count_entities(listed, self._subscription_runtime):  # aio-only
             yield counts  # aio-only
         # blocking: yield from self._count_entities(listed, self._subscription_runtime)
@@ -622,12 +628,17 @@ class TopicAdministration(SessionAdministration):
         await self._topic(topic_name)
         return await self._get_known(SubscriptionDescription, full)
 
+    async def _subscriptions_of(self, topic: TopicDescription) -> list[SubscriptionDescription]:
+        """Return the subscriptions that callers have created, by name."""
+        every = await self._connections().catalog.subscriptions_of(topic)
+        return [subscription for subscription in every if not subscription.is_unmatched]
+
     async def _change_rules(
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, made from those that it has; finish a change that was cut off first."""
         context = self._connections()
-        async with context.descriptions.lock_for_change(check_name(subscription_path, topic_name, name)) as lock:
+        async with context.descriptions.lock_for_change(_changeable(topic_name, name)) as lock:
             description = await context.maintenance.rule_changes.settle(
                 lock, await self._subscription(topic_name, name)
             )
@@ -649,7 +660,7 @@ class TopicAdministration(SessionAdministration):
         path, context = EntityPath(description.name), self._connections()
         entity = self._entity(path, description)
         states = await context.ledger_client.states(entity.ledgers)
-        subscriptions = await context.catalog.subscriptions_of(description)
+        subscriptions = await self._subscriptions_of(description)
         rules = [rule for subscription in subscriptions for rule in subscription.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
         ends = await context.topics.ends(entity.topic, range(entity.partitions))
@@ -699,6 +710,25 @@ class TopicAdministration(SessionAdministration):
                 for partition in range(description.partitions)
             ),
         )
+
+
+def _changeable(topic_name: str, name: str) -> str:
+    """Return the full name of a subscription that callers create, change and delete.
+
+    Raises:
+        InvalidOperationError: A name breaks a rule, or is that of upkeep's own subscription.
+    """
+    full = check_name(subscription_path, topic_name, name)
+    if name.lower() == UNMATCHED:
+        raise InvalidOperationError(
+            ErrorText(
+                f"{label_of(SubscriptionDescription, full)} is upkeep's, which reads the topic by it: choose another name, or "
+                "change ",
+                Term("unmatched_to"),
+                " of the topic",
+            )
+        )
+    return full
 
 
 def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:

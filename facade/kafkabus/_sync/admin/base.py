@@ -649,11 +649,17 @@ class Administration:
         """Refuse a description that the namespace's format cannot store.
 
         Raises:
-            NamespaceFormatError: It has a retry policy, and the format is 1.
+            NamespaceFormatError: It has a retry policy, or a destination of unmatched messages, and the format is 1.
         """
-        if description.retry_policy is not None and self._connections().descriptions.written_format == FIRST:
-            what = f"the retry policy of {label_of(type(description), description.name)}"
-            raise NamespaceFormatError(needs_latest(what, self._settings.namespace))
+        if self._connections().descriptions.written_format != FIRST:
+            return
+        label = label_of(type(description), description.name)
+        if description.retry_policy is not None:
+            raise NamespaceFormatError(needs_latest(f"the retry policy of {label}", self._settings.namespace))
+        if getattr(description, "unmatched_to", None) is not None:
+            raise NamespaceFormatError(
+                needs_latest(f"the destination of unmatched messages of {label}", self._settings.namespace)
+            )
 
     def _properties(self, kind: type[P], description: EntityDescription) -> P:
         return properties_of(
@@ -678,15 +684,25 @@ class Administration:
             UserWarning: The messages come back to that queue or topic, until they have moved on as often as they may.
 
         Raises:
-            InvalidOperationError: A destination is no valid name, or an address of another namespace.
+            InvalidOperationError: A destination is no valid name, or an address of another namespace; or unmatched messages
+                would come back to their topic.
             MessagingEntityNotFoundError: A destination does not exist; a destination that is set already is not checked.
         """
-        for setting in ("forward_to", "forward_dead_lettered_messages_to"):
+        for setting in ("forward_to", "forward_dead_lettered_messages_to", "unmatched_to"):
             value = settings.get(setting)
             if value is None:
                 continue
             name = self._name_of(setting, value)
-            if name != getattr(known, setting, None) and self._connections().descriptions.get(name) is None:
+            is_new = name != getattr(known, setting, None)
+            if is_new and setting == "unmatched_to" and self._leads_to(name, to_others_than):
+                raise InvalidOperationError(
+                    ErrorText(
+                        Term(setting),
+                        f"={value!r}: messages that no subscription wants would come back to topic {to_others_than!r}, where "
+                        "none wants them: choose a queue or topic that does not forward there",
+                    )
+                )
+            if is_new and self._connections().descriptions.get(name) is None:
                 raise MessagingEntityNotFoundError(
                     ErrorText(
                         Term(setting),

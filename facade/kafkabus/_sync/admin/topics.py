@@ -44,15 +44,13 @@ from kafkabus._sync.compat import guard
 from kafkabus_mapping.entities import (
     EntityStatus,
     RetryPolicy,
-    RuleSet,
     SubscriptionDescription,
     TopicDescription,
-    shared_settings,
 )
-from kafkabus_mapping.error_text import ErrorText
+from kafkabus_mapping.error_text import ErrorText, Term
 from kafkabus_mapping.filters.rules import CorrelationFilterDescription, RuleDescription, compile_rules, has_decimals
 from kafkabus_mapping.formats import FIRST, needs_latest
-from kafkabus_mapping.names import EntityPath, check_entity, check_part
+from kafkabus_mapping.names import UNMATCHED, EntityPath, check_entity, check_part
 from kafkabus_mapping.names import subscription_name as subscription_path
 from kafkabus_mapping.names import topic_name as log_name
 
@@ -60,9 +58,6 @@ MAX_SUBSCRIPTIONS = 2_000
 """Subscriptions of a topic, as on the service."""
 MAX_RULES = 2_000
 """Rules of a subscription, as on the service."""
-
-SHARED_FOR_EVER = ("enable_partitioning", "partitions", "topic", "topic_id", "requires_duplicate_detection")
-"""Settings that a subscription takes from its topic at its creation and keeps, besides those that may change."""
 
 
 class TopicAdministration(SessionAdministration):
@@ -89,11 +84,12 @@ class TopicAdministration(SessionAdministration):
         max_message_size_in_kilobytes: int | None = None,
         status: EntityStatus | str | None = None,
         settled_retention: timedelta | str | None = None,
+        unmatched_to: str | None = None,
     ) -> TopicProperties:
         """Create a topic: a Kafka topic with one partition per entity partition.
 
-        No receiver gets messages that were sent before the topic has a subscription. Durations are timedeltas or ISO 8601
-        texts such as ``PT30S``.
+        No receiver gets messages that were sent before the topic has a subscription, unless ``unmatched_to`` is set. Durations
+        are timedeltas or ISO 8601 texts such as ``PT30S``.
 
         Args:
             topic_name: Up to 260 characters.
@@ -115,10 +111,15 @@ class TopicAdministration(SessionAdministration):
             status: Which operations it takes; default ``Active``.
             settled_retention: How long records stay in Kafka that all subscriptions have settled; kafkabus's own, default one
                 day.
+            unmatched_to: Name or address of a queue or topic: messages move on to it that no subscription wants. A disabled
+                subscription's rules count. kafkabus's own, default none.
 
         Raises:
+            MessagingEntityNotFoundError: There is no entity of the name ``unmatched_to``.
             MessagingEntityAlreadyExistsError: There is an entity of that name.
-            InvalidOperationError: A setting is out of its bounds, or the namespace is in the Basic tier.
+            InvalidOperationError: A setting is out of its bounds, the namespace is in the Basic tier, or messages would come
+                back from ``unmatched_to``.
+            NamespaceFormatError: ``unmatched_to`` is given, and the namespace's format is 1; nothing was created.
             ServiceBusQuotaExceededError: The namespace holds as many entities as it may.
             ValueError: The name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
@@ -139,9 +140,13 @@ class TopicAdministration(SessionAdministration):
             "max_message_size_in_kilobytes": max_message_size_in_kilobytes,
             "status": status,
             "settled_retention": settled_retention,
+            "unmatched_to": unmatched_to,
         }
         check_name(check_entity, topic_name)
+        self._resolve_destinations(given, to_others_than=topic_name)
         description = self._create_entity(TopicDescription, topic_name, enable_partitioning, given)
+        if description.unmatched_to is not None:
+            self._connections().maintenance.lifecycle.share(description)
         return self._properties(TopicProperties, description)
 
     @guard
@@ -154,8 +159,10 @@ class TopicAdministration(SessionAdministration):
 
         Raises:
             TypeError: ``topic`` does not hold a topic's properties, or lacks some.
-            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation.
-            MessagingEntityNotFoundError: There is no such topic.
+            InvalidOperationError: A setting is unknown, out of its bounds, or fixed at creation; or messages would come back
+                from ``unmatched_to``.
+            MessagingEntityNotFoundError: There is no such topic, or no entity of the name ``unmatched_to``.
+            NamespaceFormatError: ``unmatched_to`` is given, and the namespace's format is 1; nothing was changed.
             ValueError: The name breaks a rule.
             OperationTimeoutError: Another client has been changing the topic for a minute, and nothing was changed; or one of
                 its subscriptions, to which upkeep then applies the settings that the topic has now.
@@ -165,6 +172,7 @@ class TopicAdministration(SessionAdministration):
         context = self._connections()
         with context.descriptions.lock_for_change(name) as lock:
             description = self._update(TopicDescription, name, TopicProperties, topic, settings)
+            context.maintenance.lifecycle.read_unmatched(description)
             lock.check()
             context.descriptions.put(description)
         try:
@@ -320,7 +328,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_name(subscription_path, topic_name, subscription_name)
+        name = _changeable(topic_name, subscription_name)
         rule = RuleDescription(name=DEFAULT_RULE, created_at=datetime.now(timezone.utc))
         if default_rule is not None:
             rule_name = check_name(check_part, "rule", default_rule.name)
@@ -346,12 +354,17 @@ class TopicAdministration(SessionAdministration):
             topics_lock.check()
             lock.check()
             descriptions.put(description)
+            description = self._connections().maintenance.rule_changes.settle(lock, description)
         return self._properties(SubscriptionProperties, description)
 
     def _new_subscription(
         self, topic_name: str, name: str, given: Mapping[str, object], rule: RuleDescription
     ) -> SubscriptionDescription:
-        """Create the ledgers of a new subscription; return its description."""
+        """Create the ledgers of a new subscription; return its description.
+
+        If upkeep looks for messages of the topic that no subscription wants, the rules of this one count from when the
+        description shows them, as if they were changed: upkeep may have judged messages since the ledgers began.
+        """
         context, settings, path = self._connections(), dict(given), EntityPath(name)
         for which in (path.dead_letter, path.transfer_dead_letter):
             log_name(self._settings.namespace, which)  # Both names may be too long together.
@@ -360,30 +373,22 @@ class TopicAdministration(SessionAdministration):
             raise MessagingEntityNotFoundError(f"{label_of(TopicDescription, topic.name)} is being deleted")
         self._check_free(name)
         self._resolve_destinations(settings, to_others_than=topic.name)
-        if len(context.catalog.subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
+        if len(self._subscriptions_of(topic)) >= MAX_SUBSCRIPTIONS:
             raise ServiceBusQuotaExceededError(
                 f"topic {topic_name!r} has {MAX_SUBSCRIPTIONS} subscriptions, and no topic has more: delete one"
             )
         self._check_rules([rule])
         now = datetime.now(timezone.utc)
         rule = rule.model_copy(update={"created_at": now})
-        empty = SubscriptionDescription.model_validate(
-            {
-                **shared_settings(topic),
-                **{setting: getattr(topic, setting) for setting in SHARED_FOR_EVER},
-                "name": name,
-                "topic_entity": topic.name,
-                "uid": uuid.uuid4().hex[:12],
-                "rule_sets": (RuleSet(rules=(rule,), offsets=(0,) * topic.partitions),),
-                "created_at": now,
-                "updated_at": now,
-            }
+        later = topic.unmatched_to is not None
+        empty = SubscriptionDescription.of_topic(
+            topic, name, uid=uuid.uuid4().hex[:12], created_at=now, rules=[] if later else [rule]
         )
         description = validate(SubscriptionDescription, change_fields(empty, settings), "created")
         obey(self._namespace(), description)
         self._check_format(description)
         offsets = context.maintenance.recovery.begin_subscription(self._entity(path, description))
-        return description.model_copy(update={"rule_sets": (RuleSet(rules=(rule,), offsets=offsets),)})
+        return description.begin_at(offsets).model_copy(update={"changing": (rule,) if later else None})
 
     @guard
     def update_subscription(
@@ -405,7 +410,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        name = check_name(subscription_path, topic_name, _name_in("subscription", subscription, settings))
+        name = _changeable(topic_name, _name_in("subscription", subscription, settings))
         descriptions = self._connections().descriptions
         with descriptions.lock_for_change(name) as lock:
             description = self._update(SubscriptionDescription, name, SubscriptionProperties, subscription, settings)
@@ -446,6 +451,7 @@ class TopicAdministration(SessionAdministration):
             OperationTimeoutError: Another client has been changing it for a minute; nothing was changed.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached; call again.
         """
+        _changeable(topic_name, subscription_name)
         self._connections().maintenance.lifecycle.delete(self._subscription(topic_name, subscription_name))
 
     @guard
@@ -457,7 +463,7 @@ class TopicAdministration(SessionAdministration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
+        listed = self._subscriptions_of(self._topic(topic_name))
         yield from self._list_entities(SubscriptionProperties, listed)
 
     @guard
@@ -469,7 +475,7 @@ class TopicAdministration(SessionAdministration):
             ValueError: A name breaks a rule.
             ServiceBusCommunicationError: Kafka or Redis cannot be reached.
         """
-        listed = self._connections().catalog.subscriptions_of(self._topic(topic_name))
+        listed = self._subscriptions_of(self._topic(topic_name))
         yield from self._count_entities(listed, self._subscription_runtime)
 
     @guard
@@ -611,12 +617,17 @@ class TopicAdministration(SessionAdministration):
         self._topic(topic_name)
         return self._get_known(SubscriptionDescription, full)
 
+    def _subscriptions_of(self, topic: TopicDescription) -> list[SubscriptionDescription]:
+        """Return the subscriptions that callers have created, by name."""
+        every = self._connections().catalog.subscriptions_of(topic)
+        return [subscription for subscription in every if not subscription.is_unmatched]
+
     def _change_rules(
         self, topic_name: str, name: str, wanted: Callable[[SubscriptionDescription], Sequence[RuleDescription]]
     ) -> None:
         """Give a subscription other rules, made from those that it has; finish a change that was cut off first."""
         context = self._connections()
-        with context.descriptions.lock_for_change(check_name(subscription_path, topic_name, name)) as lock:
+        with context.descriptions.lock_for_change(_changeable(topic_name, name)) as lock:
             description = context.maintenance.rule_changes.settle(lock, self._subscription(topic_name, name))
             rules = wanted(description)
             self._check_rules(rules)
@@ -636,7 +647,7 @@ class TopicAdministration(SessionAdministration):
         path, context = EntityPath(description.name), self._connections()
         entity = self._entity(path, description)
         states = context.ledger_client.states(entity.ledgers)
-        subscriptions = context.catalog.subscriptions_of(description)
+        subscriptions = self._subscriptions_of(description)
         rules = [rule for subscription in subscriptions for rule in subscription.rules]
         correlated = sum(isinstance(rule.filter, CorrelationFilterDescription) for rule in rules)
         ends = context.topics.ends(entity.topic, range(entity.partitions))
@@ -686,6 +697,25 @@ class TopicAdministration(SessionAdministration):
                 for partition in range(description.partitions)
             ),
         )
+
+
+def _changeable(topic_name: str, name: str) -> str:
+    """Return the full name of a subscription that callers create, change and delete.
+
+    Raises:
+        InvalidOperationError: A name breaks a rule, or is that of upkeep's own subscription.
+    """
+    full = check_name(subscription_path, topic_name, name)
+    if name.lower() == UNMATCHED:
+        raise InvalidOperationError(
+            ErrorText(
+                f"{label_of(SubscriptionDescription, full)} is upkeep's, which reads the topic by it: choose another name, or "
+                "change ",
+                Term("unmatched_to"),
+                " of the topic",
+            )
+        )
+    return full
 
 
 def _name_in(what: str, given: object, settings: Mapping[str, object]) -> str:

@@ -23,6 +23,14 @@ from kafkabus.cli.terminal import is_interactive, say, write, write_fields, writ
 app = typer.Typer(name="topic", no_args_is_help=True, help="Create, list, show, change and delete topics.")
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.", show_default=False)]
+UnmatchedTo = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ENTITY",
+        help="Forward messages that no subscription wants to this queue or topic; '' for none.",
+        show_default=False,
+    ),
+]
 
 
 @app.command()
@@ -42,6 +50,7 @@ def create(
     time_to_live: TimeToLive = None,
     settled_retention: SettledRetention = None,
     auto_delete_on_idle: AutoDelete = None,
+    unmatched_to: UnmatchedTo = None,
     user_metadata: UserMetadata = None,
 ) -> None:
     """Create a topic, by default with 16 partitions; messages sent before it has a subscription are not delivered."""
@@ -56,6 +65,7 @@ def create(
             default_message_time_to_live=time_to_live,
             settled_retention=settled_retention,
             auto_delete_on_idle=auto_delete_on_idle,
+            unmatched_to=unmatched_to or None,
             user_metadata=user_metadata,
         )
     write(f"created {'partitioned' if made.enable_partitioning else 'plain'} topic {topic}")
@@ -71,6 +81,7 @@ def update(
     time_to_live: TimeToLive = None,
     settled_retention: SettledRetention = None,
     auto_delete_on_idle: AutoDelete = None,
+    unmatched_to: UnmatchedTo = None,
     user_metadata: UserMetadata = None,
     status: StatusOption = None,
 ) -> None:
@@ -81,6 +92,7 @@ def update(
         "default_message_time_to_live": time_to_live,
         "settled_retention": settled_retention,
         "auto_delete_on_idle": auto_delete_on_idle,
+        "unmatched_to": unmatched_to,
         "user_metadata": user_metadata,
         "status": status,
     }

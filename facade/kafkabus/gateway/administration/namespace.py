@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 AT_ONCE = 8
 """How many entities of a page are counted at a time."""
-OWN_SETTINGS = ("retry_policy", "settled_retention", "size_in_bytes")
+OWN_SETTINGS = ("retry_policy", "settled_retention", "size_in_bytes", "unmatched_to")
 """Settings that descriptions do not have: an update leaves them as they are."""
 
 
