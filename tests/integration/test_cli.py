@@ -221,8 +221,9 @@ def test_where_unmatched_messages_go_is_set_shown_and_removed(namespace: Namespa
     namespace.run("topic", "create", "gossip", "--plain", "--unmatched-to", "rest")
     assert namespace.json("topic", "show", "gossip")["unmatched_to"].endswith("/rest")
     namespace.run("send", "gossip", "unheard")
-    assert namespace.run("receive", "rest", "--wait", "30").stdout == "unheard\n"
+    assert namespace.run("receive", "rest", "-m", "1", "--wait", "30").stdout == "unheard\n"
     assert namespace.json("subscription", "list", "gossip") == []
+    namespace.run("dead-letter", "list", "gossip/Subscriptions/~unmatched", "--transfer", code=3)
     told = namespace.run("topic", "update", "gossip", "--unmatched-to", "").stdout
     assert told == "updated topic gossip: unmatched_to\n"
     assert namespace.json("topic", "show", "gossip")["unmatched_to"] is None

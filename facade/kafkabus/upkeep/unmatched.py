@@ -15,7 +15,7 @@ from kafkabus._core.record import exclude_records
 from kafkabus._core.subscription_filter import SubscriptionFilter
 from kafkabus._ledger.operations import Settlement
 from kafkabus.exceptions import MessagingEntityNotFoundError, ServiceBusError
-from kafkabus_mapping.entities import EntityStatus, SubscriptionDescription, TopicDescription
+from kafkabus_mapping.entities import SubscriptionDescription, TopicDescription
 from kafkabus_mapping.names import EntityPath
 
 WAITS_FOR_RULES = 5.0
@@ -93,22 +93,17 @@ class UnmatchedMessages:
         for subscription in subscriptions:
             known = before.get(subscription.name)
             # Compiled rules are kept for as long as nothing of the subscription changes.
-            same = known is not None and known[0] == subscription
-            self._filters[subscription.name] = known if same and known else (subscription, filter_of(subscription))
+            if known is None or known[0] != subscription:
+                known = subscription, filter_of(subscription)
+            self._filters[subscription.name] = known
         return topic, [subscription_filter for _, subscription_filter in self._filters.values()]
 
     async def _read_topic(self, entity: Entity) -> tuple[TopicDescription, list[SubscriptionDescription]]:
-        context, description = self._context, entity.description
-        name = description.topic_entity if isinstance(description, SubscriptionDescription) else ""
+        context, name = self._context, entity.log_path.name
         # The cache may be behind what another client wrote before it ended.
         await context.descriptions.catch_up()
         topic = await context.descriptions.get(name)
         if not isinstance(topic, TopicDescription) or topic.topic_id != entity.topic_id:
             raise MessagingEntityNotFoundError(f"topic {name} was deleted, or created again")
-        return topic, [
-            subscription
-            for subscription in await context.catalog.subscriptions_of(topic)
-            if subscription.topic_id == topic.topic_id
-            and subscription.status is not EntityStatus.DELETING
-            and not subscription.is_unmatched
-        ]
+        live = await context.catalog.live_subscriptions_of(topic)
+        return topic, [subscription for subscription in live if not subscription.is_unmatched]

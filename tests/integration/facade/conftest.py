@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from kafkabus import ServiceBusClient
 from kafkabus._async.receiving import message_reader as aio_message_reader
 from kafkabus._core.settings import parse_settings
 from kafkabus._sync.context import ClientContext
@@ -32,6 +33,13 @@ def queues_are_deleted() -> Iterator[None]:
 def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
     """An administration client of a namespace without upkeep."""
     with ServiceBusAdministrationClient.from_connection_string(untended) as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(untended: str) -> Iterator[ServiceBusClient]:
+    """A client of that namespace."""
+    with ServiceBusClient.from_connection_string(untended) as opened:
         yield opened
 
 

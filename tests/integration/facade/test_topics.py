@@ -54,15 +54,8 @@ def administration(untended: str) -> Iterator[ServiceBusAdministrationClient]:
 
 
 @pytest.fixture
-def client(untended: str) -> Iterator[ServiceBusClient]:
-    """A client of that namespace."""
-    with ServiceBusClient.from_connection_string(untended) as opened:
-        yield opened
-
-
-@pytest.fixture
 def context(untended: str) -> Iterator[ClientContext]:
-    """A client's connections to it, to look behind what users see."""
+    """A client's connections to that namespace, to look behind what users see."""
     opened = ClientContext(parse_settings(untended))
     yield opened
     opened.close()

@@ -385,6 +385,14 @@ class EntityCatalog:
         described = self._descriptions.beginning_with(description.name + SUBSCRIPTIONS)
         return [description for description in described if isinstance(description, SubscriptionDescription)]
 
+    def live_subscriptions_of(self, topic: EntityDescription) -> list[SubscriptionDescription]:
+        """Return those of a topic's subscriptions that read its present log and are not being deleted; see that method."""
+        return [
+            subscription
+            for subscription in self.subscriptions_of(topic)
+            if subscription.topic_id == topic.topic_id and subscription.status is not EntityStatus.DELETING
+        ]
+
     def readers_of(self, entity: Entity) -> list[Entity]:
         """Return the entities whose ledgers grant the messages of an entity's logs: itself, or a topic's subscriptions.
 
@@ -394,11 +402,10 @@ class EntityCatalog:
         if not entity.is_topic:
             return [entity]
         readers: list[Entity] = []
-        for subscription in self.subscriptions_of(entity.description):
-            if subscription.topic_id == entity.topic_id and subscription.status is not EntityStatus.DELETING:
-                # The subscription may have been deleted.
-                with suppress(MessagingEntityNotFoundError):
-                    readers.append(self.entity_of(subscription))
+        for subscription in self.live_subscriptions_of(entity.description):
+            # The subscription may have been deleted.
+            with suppress(MessagingEntityNotFoundError):
+                readers.append(self.entity_of(subscription))
         return readers
 
     def make_entity(
